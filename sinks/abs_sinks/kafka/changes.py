@@ -101,10 +101,10 @@ def plan_changes(schema: pa.Schema, options: KafkaOptions) -> Changes | None:
         "the option applyasdeletes": options.applyasdeletes.column,
         **{f"the option sequenceby ({name})": name for name in options.sequenceby},
     }
-    for what, name in wanted.items():
+    for role, name in wanted.items():
         if name.lower() not in names:
             raise SchemaError(
-                f"There is no column {name} ({what}) among {', '.join(schema.names)}.",
+                f"There is no column {name} ({role}) among {', '.join(schema.names)}.",
                 remedy="select it, or correct the option.",
             )
     at = {name: names.index(name.lower()) for name in wanted.values()}
@@ -152,7 +152,7 @@ def in_order(batches: Batches, segments: Sequence[Committable]) -> Iterator[pa.R
     Raises:
         RowError: two different changes have one key and one position.
     """
-    held = sum(int(dict(each.extra).get("length", 0)) for each in segments)
+    held = sum(int(dict(segment.extra).get("length", 0)) for segment in segments)
     parts = max(1, ceil(held / SORT_BYTES))
     for part in range(parts):
         mine = [share for batch in batches() if (share := _share(batch, part, parts)).num_rows]
@@ -179,8 +179,8 @@ def _refuse_clashes(table: pa.Table, positions: Sequence[str]) -> None:
     changes = table.filter(pc.is_valid(table[positions[0]]))
     shown = changes.append_column("abs:shown", pc.fill_null(changes["abs:value"], b"\xff"))
     groups = shown.group_by([_KEY, "abs:topic", *positions])
-    found = groups.aggregate([("abs:shown", "count_distinct")])
-    clashes = found.filter(pc.greater(found["abs:shown_count_distinct"], 1))
+    counts = groups.aggregate([("abs:shown", "count_distinct")])
+    clashes = counts.filter(pc.greater(counts["abs:shown_count_distinct"], 1))
     if clashes.num_rows:
         first = clashes.slice(0, 1).to_pylist()[0]
         place = ", ".join(str(first[name]) for name in positions)

@@ -32,8 +32,8 @@ class LetterTopics(LetterPlaces):
     def at(
         self, url: str, deadletter: str, table: str | None, more: Mapping[str, str]
     ) -> KeptLetters:
-        given = {**FORMAT._given(url, table), **more, "deadletter": deadletter}
-        return self.of(FORMAT.parse(given))
+        options = {**FORMAT._given(url, table), **more, "deadletter": deadletter}
+        return self.of(FORMAT.parse(options))
 
     def of(self, options: KafkaOptions) -> KeptLetters:
         from abs_sinks.kafka.replay import KafkaLetters
@@ -111,14 +111,14 @@ class KafkaFormat(SinkFormat):
         parts = parts_of(url)
         named = dict(parse_qsl(parts.query))
         config = named.pop("config", None)
-        given = {f"kafka.{name}": value for name, value in named.items()}
+        options = {f"kafka.{name}": value for name, value in named.items()}
         if config is not None:
             pairs = from_file(Path(config), parts.netloc).pairs
-            given |= {f"kafka.{name}": value for name, value in pairs}
-        given["kafka.bootstrap.servers"] = parts.netloc
+            options |= {f"kafka.{name}": value for name, value in pairs}
+        options["kafka.bootstrap.servers"] = parts.netloc
         if parts.path.strip("/"):
-            given["registertopic"] = parts.path.strip("/")
-        return given if table is None else {**given, "topic": table}
+            options["registertopic"] = parts.path.strip("/")
+        return options if table is None else {**options, "topic": table}
 
     def sink(self, options: KafkaOptions, schema: pa.Schema, *, alone: bool = True) -> KafkaSink:
         from abs_sinks.kafka.sink import KafkaSink

@@ -132,7 +132,7 @@ class IdempotentCommitter(Committer):
                 "co_commit was called with a state in which no epoch is finished.", job=state.job
             )
         winners = tuple(sorted(c.handle for c in committables))
-        before = [each.epoch for each in state.recent if each.epoch < state.frontier]
+        before = [recent.epoch for recent in state.recent if recent.epoch < state.frontier]
         after = max(before, default=BEGINNING)
         decided = Decided(
             state.register, state.job, state.generation, state.frontier, winners, after=after

@@ -176,13 +176,13 @@ def _check(held: KeyNote, now: KeyNote, options: KafkaOptions, schemas: KeySchem
             f"{now.kind}. {_WHY}.",
             remedy=f"set key.format={held.kind}, or {_ELSEWHERE}",
         )
-    for what, before, after, back in (
+    for setting, before, after, back in (
         ("kafka.partitioner", held.partitioner, now.partitioner, "set it as it was, or "),
         ("the number of partitions", held.partitions, now.partitions, ""),
     ):
         if None not in (before, after) and before != after:
             raise SchemaError(
-                f"For topic {topic} {what} was {before} when the job began to write changes, and is "
+                f"For topic {topic} {setting} was {before} when the job began to write changes, and is "
                 f"{after} now. {_WHY}.",
                 remedy=f"{back}{_ELSEWHERE}",
             )

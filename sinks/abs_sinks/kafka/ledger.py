@@ -48,8 +48,8 @@ class LedgerPlace:
 
     def noted(self, committable: Committable) -> Committable:
         """The committable with this place in its ``extra``."""
-        told = {_TOPIC: self.topic, _ID: self.id, _LOG: self.log}
-        more = {name: text for name, text in told.items() if text is not None}
+        texts = {_TOPIC: self.topic, _ID: self.id, _LOG: self.log}
+        more = {name: text for name, text in texts.items() if text is not None}
         extra = tuple(sorted({**dict(committable.extra), **more}.items()))
         return replace(committable, extra=extra)
 
@@ -62,16 +62,16 @@ def place_for(options: KafkaOptions, task: Task) -> LedgerPlace:
         TargetError: it may not be created, or no broker answers.
     """
     # Looked at once per epoch and process: a deleted topic stops one epoch, not all.
-    known, key = cluster(options.kafka), ("ledger", options.registertopic)
+    connections, key = cluster(options.kafka), ("ledger", options.registertopic)
     epoch = task.register, task.job, task.generation, task.epoch
-    learnt = known.learnt(key)
+    learnt = connections.learnt(key)
     if learnt is not None and learnt[0] == epoch:
-        found: LedgerPlace = learnt[1]
-        return found
+        place: LedgerPlace = learnt[1]
+        return place
     topic = options.patience.retry(lambda: make_topic(options.kafka, options.registertopic))
-    found = LedgerPlace(topic.name, topic.id)
-    known.learn(key, (epoch, found))
-    return found
+    place = LedgerPlace(topic.name, topic.id)
+    connections.learn(key, (epoch, place))
+    return place
 
 
 def without_proof(options: KafkaOptions, committables: Sequence[Committable]) -> list[Committable]:
@@ -98,8 +98,8 @@ def without_proof(options: KafkaOptions, committables: Sequence[Committable]) ->
     if not any(place.id for place in places.values()):
         return []
     name = options.registertopic
-    found = topics_in_time(options.kafka, [name], again=True).get(name)
-    return [c for c in committables if _is_another(places.get(c.handle), found)]
+    topic = topics_in_time(options.kafka, [name], again=True).get(name)
+    return [c for c in committables if _is_another(places.get(c.handle), topic)]
 
 
 def check_log(committables: Sequence[Committable], log: str) -> None:
@@ -150,8 +150,8 @@ def handles_in_ledger(job: str, text: str) -> set[HandleName]:
         CorruptionError: the text is not a ledger, or of a newer release.
     """
     with reading("The ledger of what is committed under protocol=wal", job):
-        found = fields_of(text, LEDGER_FORMAT)
-        return {HandleName.read(name) for name in strictjson.of(list, found["committed"])}
+        fields = fields_of(text, LEDGER_FORMAT)
+        return {HandleName.read(name) for name in strictjson.of(list, fields["committed"])}
 
 
 def newest_of(handles: set[HandleName], register: str) -> set[HandleName]:

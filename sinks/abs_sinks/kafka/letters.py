@@ -36,7 +36,7 @@ def letter_records(letters: pa.RecordBatch, topic: str, partition: int | None) -
 
 def _headers(letter: dict[str, Any], partition: int | None) -> Iterable[Header]:
     position = json.loads(letter["position"] or "{}")
-    told = {
+    context = {
         "topic": position.get("topic"),
         "partition": position.get("partition"),
         "offset": position.get("offset"),
@@ -47,6 +47,6 @@ def _headers(letter: dict[str, Any], partition: int | None) -> Iterable[Header]:
         "exception.class.name": letter["code"],
         "exception.message": letter["message"],
     }
-    for name, value in told.items():
+    for name, value in context.items():
         if value is not None:
             yield _PREFIX + name, str(value).encode()

@@ -96,9 +96,9 @@ class LibrdkafkaSender:
         """Run ``call(seconds)``, then raise any delivery failure or fatal error of the producer."""
         doing = "waiting for acknowledgements"
         with self._failures.named(self._producer, doing):
-            found = call(seconds)
+            number = call(seconds)
         self._failures.raise_any(self._producer)
-        return found
+        return number
 
 
 class LibrdkafkaProducer:
@@ -121,9 +121,9 @@ class LibrdkafkaProducer:
         self._settings = settings
         self.may_end_late = False  # there is no transaction before the first
         self._failures = Failures(settings)
-        given = producer_settings(settings, name, self._report, patience)
+        of_producer = producer_settings(settings, name, self._report, patience)
         # Metrics cost two requests per client, which lives for an epoch.
-        config = {"enable.metrics.push": "false", **given}
+        config = {"enable.metrics.push": "false", **of_producer}
         if timeout_ms is not None:
             config.pop("delivery.timeout.ms", None)  # another name of message.timeout.ms
             config |= dict.fromkeys(
@@ -208,7 +208,7 @@ def _all_headers(headers: pa.ListArray | None, extra: list[Header]) -> Any:
     if headers is None:
         return repeat(extra or None)
     own = header_lists(headers)
-    return [(given or []) + extra for given in own] if extra else own
+    return [(headers_or_none or []) + extra for headers_or_none in own] if extra else own
 
 
 _SHOWN_KEY = 40
@@ -256,10 +256,10 @@ class Failures:
         error, named = self._first
         if _is_consequence(error):
             error = self._fatal or reason_of(producer) or error
-        found = to_abs_error(error, f"delivering {named}", self._who)
+        failure = to_abs_error(error, f"delivering {named}", self._who)
         if self.count > 1:
-            found.what += f" {self.count} records were not delivered; this is the first."
-        raise found
+            failure.what += f" {self.count} records were not delivered; this is the first."
+        raise failure
 
     @contextmanager
     def named(self, producer: Producer, doing: str) -> Iterator[None]:
@@ -269,15 +269,15 @@ class Failures:
                 yield
             except KafkaException as error:
                 self.raise_any(producer)
-                found = error.args[0]
-                if _is_consequence(found):
-                    found = self._fatal or reason_of(producer) or found
-                raise to_abs_error(found, doing, self._who) from error
+                reason = error.args[0]
+                if _is_consequence(reason):
+                    reason = self._fatal or reason_of(producer) or reason
+                raise to_abs_error(reason, doing, self._who) from error
             except SystemError as error:  # see ``report``
                 self.raise_any(producer)
-                found = _cause(error) or self._fatal or reason_of(producer)
-                if found is not None:
-                    raise to_abs_error(found, doing, self._who) from error
+                reason = _cause(error) or self._fatal or reason_of(producer)
+                if reason is not None:
+                    raise to_abs_error(reason, doing, self._who) from error
                 raise UnavailableError(
                     f"The Kafka client failed while {doing}, and cannot be used again.",
                     remedy="the job tries again with a new client.",

@@ -149,8 +149,8 @@ class Topics:
 def _read_ends(ends: list[Any], sums: list[Any]) -> Ends:
     topic_id, *numbers = ends
     partitions, *of_groups = map(whole, sums)
-    known = None if topic_id is None else text(topic_id)
-    return Ends(known, tuple(map(whole, numbers)), tuple(of_groups), partitions)
+    known_id = None if topic_id is None else text(topic_id)
+    return Ends(known_id, tuple(map(whole, numbers)), tuple(of_groups), partitions)
 
 
 def shown(
@@ -203,24 +203,24 @@ def as_of(mark: str, options: KafkaOptions | None) -> AsOf:
         RefusedError: with ``options``, a topic is gone or was created again.
     """
     noted = Topics.read(mark)
-    told = {
-        name: {"id": each.id, "ends": {str(n): end for n, end in enumerate(each.ends)} or None}
-        for name, each in noted.topics.items()
+    topics = {
+        name: {"id": ends.id, "ends": {str(n): end for n, end in enumerate(ends.ends)} or None}
+        for name, ends in noted.topics.items()
     }
     short = (
-        f"{name} {' '.join(f'{n}:{end}' for n, end in enumerate(each.ends[:_SHOWN]))}"
-        f"{' ...' if len(each.ends) > _SHOWN else ''}"
-        for name, each in noted.topics.items()
+        f"{name} {' '.join(f'{n}:{end}' for n, end in enumerate(ends.ends[:_SHOWN]))}"
+        f"{' ...' if len(ends.ends) > _SHOWN else ''}"
+        for name, ends in noted.topics.items()
     )
     text = ", ".join(short)
     if noted.before:
         why = "Records and register are one transaction: the ends are those from before it."
-        return AsOf({"topics": told, "before": True}, f"before it: {text}", why)
-    if not all(each.ends for each in noted.topics.values()):
+        return AsOf({"topics": topics, "before": True}, f"before it: {text}", why)
+    if not all(ends.ends for ends in noted.topics.values()):
         why = "Of topics with so many partitions ends are recorded for the newest epoch at most."
-        return AsOf({"topics": told}, text, why)
+        return AsOf({"topics": topics}, text, why)
     reading = None if options is None else _reading(options, noted.topics)
-    return AsOf({"topics": told}, text, reading=reading)
+    return AsOf({"topics": topics}, text, reading=reading)
 
 
 def _reading(options: KafkaOptions, topics: Mapping[str, Ends]) -> Reading:
@@ -233,7 +233,7 @@ def _reading(options: KafkaOptions, topics: Mapping[str, Ends]) -> Reading:
             )
     client = {f"kafka.{n}": value for n, value in options.kafka.pairs if _ACCESS.match(n)}
     ends = {name: {str(n): end for n, end in enumerate(t.ends)} for name, t in topics.items()}
-    told = {
+    settings = {
         **client,
         "kafka.isolation.level": "read_committed",
         "assign": json.dumps({name: [*map(int, of_topic)] for name, of_topic in ends.items()}),
@@ -241,14 +241,14 @@ def _reading(options: KafkaOptions, topics: Mapping[str, Ends]) -> Reading:
         "endingOffsets": json.dumps(ends),
     }
     if options.common.protocol == "idempotent":
-        told["winners"] = "true"
-    return Reading("abs-kafka", told)
+        settings["winners"] = "true"
+    return Reading("abs-kafka", settings)
 
 
 def _topics_of(committables: Sequence[Committable]) -> set[str]:
     places = (dict(c.extra).get(OFFSETS, "").split(", ") for c in committables)
-    found = (_PLACE.fullmatch(place) for several in places for place in several)
-    return {each["topic"] for each in found if each}
+    matches = (_PLACE.fullmatch(place) for several in places for place in several)
+    return {match["topic"] for match in matches if match}
 
 
 def _now(options: KafkaOptions, facts: Mapping[str, TopicFacts]) -> dict[str, Ends]:

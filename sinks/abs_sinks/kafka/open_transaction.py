@@ -76,7 +76,7 @@ def with_open(settings: Settings, ids: Sequence[HandleName]) -> list[HandleName]
     """Those under which a transaction is open, by their coordinators."""
     now = describe(settings, [str(name) for name in ids])
     seen = {name: now.get(str(name)) for name in ids}
-    return [name for name, each in seen.items() if each is not None and each.state is State.ONGOING]
+    return [name for name, view in seen.items() if view is not None and view.state is State.ONGOING]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +104,8 @@ class OpenTransaction:
 
     @property
     def extra(self) -> tuple[tuple[str, str], ...]:
-        told = {each.name: str(getattr(self, each.name)) for each in fields(self)}
-        return tuple(sorted({"protocol": "2pc", **told}.items()))
+        texts = {field.name: str(getattr(self, field.name)) for field in fields(self)}
+        return tuple(sorted({"protocol": "2pc", **texts}.items()))
 
     @classmethod
     def of(cls, committable: Committable) -> Self | None:

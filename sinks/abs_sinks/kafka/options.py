@@ -287,7 +287,7 @@ class KafkaOptions(DeadLetterOptions[str]):
         check_formats(values, problems)
         check_subjects(values, problems)
         problems.raise_any()
-        found = cls(
+        options = cls(
             kafka,
             common=common,
             formats=Formats.of(values),
@@ -295,8 +295,8 @@ class KafkaOptions(DeadLetterOptions[str]):
             **fields_from(cls, values),
         )
         if kafka.two_phase:
-            found.choice  # noqa: B018 - it raises if librdkafka would send
-        return found
+            options.choice  # noqa: B018 - it raises if librdkafka would send
+        return options
 
 
 OPTIONS = tuple(

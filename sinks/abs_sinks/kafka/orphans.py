@@ -175,8 +175,8 @@ def end_orphans(options: KafkaOptions, claim: Claim, task: Task) -> None:
 def _claimed(content: bytes) -> tuple[int, int] | None:
     """Epoch and number of ids of a claim; None: cut short by the process's end, it says nothing."""
     with suppress(ValueError):
-        found = fields(parse(content))
-        return whole(found["epoch"]), min(whole(found["made"]), MAX_IDS)
+        claim = fields(parse(content))
+        return whole(claim["epoch"]), min(whole(claim["made"]), MAX_IDS)
     return None
 
 

@@ -68,10 +68,10 @@ def preflight(
             plan_changes(schema, options)
             used = (*options.sequenceby, options.applyasdeletes.column)
             apart = used if options.write == "changes" else ()
-            encoded, found = findings_of_format(options, schema)
+            encoded, of_format = findings_of_format(options, schema)
             columns = plan_columns(encoded, options.topic)
             refuse_wall_clock(encoded, columns)
-            findings += [*findings_of_columns(columns, apart), *found]
+            findings += [*findings_of_columns(columns, apart), *of_format]
         except DataError as error:
             findings.append(Finding.of(error))
     cluster = cluster_facts(options.kafka)
@@ -246,13 +246,13 @@ def findings_of_hanging(
         found = patience.retry(lambda: find_hanging(options.kafka, places, before))
     except RefusedError:
         return  # who may not read the topic is told so above
-    for each in found:
-        where = f"{each.topic}-{each.partition}"
+    for seen in found:
+        where = f"{seen.topic}-{seen.partition}"
         yield Finding.warning(
-            f"A transaction of producer {each.producer_id} hangs in {where} from offset "
-            f"{each.start_offset}: no coordinator knows it, and readers wait there.",
-            f"end it: kafka-transactions.sh abort --topic {each.topic} --partition {each.partition} "
-            f"--start-offset {each.start_offset}.",
+            f"A transaction of producer {seen.producer_id} hangs in {where} from offset "
+            f"{seen.start_offset}: no coordinator knows it, and readers wait there.",
+            f"end it: kafka-transactions.sh abort --topic {seen.topic} --partition {seen.partition} "
+            f"--start-offset {seen.start_offset}.",
         )
 
 
@@ -262,14 +262,14 @@ def findings_of_lasting(cluster: ClusterFacts, options: KafkaOptions) -> Iterato
         return
     patience = timeouts.at_most(timeouts.LOOK_SECONDS, options.patience)
     found = patience.retry(lambda: open_for(options.kafka, OLD_MS))
-    for text, each in sorted(found.items()):
-        places = [f"{name}-{number}" for name, number in each.partitions if name == options.topic]
-        if each.timeout_ms != NEVER_MS or not places:
+    for text, seen in sorted(found.items()):
+        places = [f"{name}-{number}" for name, number in seen.partitions if name == options.topic]
+        if seen.timeout_ms != NEVER_MS or not places:
             continue
         name = parse_id(text)
         whose = "another program" if name is None else f"job {name.job}"
         yield Finding.warning(
-            f"Transaction {text} of {whose} is open for {time.time() - each.start_ms / 1000:.0f} s and "
+            f"Transaction {text} of {whose} is open for {time.time() - seen.start_ms / 1000:.0f} s and "
             f"has no timeout: readers of {', '.join(places)} wait for it.",
             "end it with that program."
             if name is None
@@ -332,13 +332,13 @@ def find_hanging(
         RefusedError: the principal may not read a topic.
         TargetError: a broker does not answer.
     """
-    old = [each for each in open_in(settings, places) if each.last_ms < before_ms]
+    old = [seen for seen in open_in(settings, places) if seen.last_ms < before_ms]
     if not old:
         return []
-    ids = listed(settings, OPEN, producer_ids=sorted({each.producer_id for each in old}))
-    known = describe(settings, list(ids))
+    ids = listed(settings, OPEN, producer_ids=sorted({seen.producer_id for seen in old}))
+    described = describe(settings, list(ids))
     still = set(open_in(settings, places))
-    return [each for each in unknown(old, known.values()) if each in still]
+    return [seen for seen in unknown(old, described.values()) if seen in still]
 
 
 def unknown(
@@ -346,7 +346,10 @@ def unknown(
 ) -> list[PartitionTransaction]:
     """Those that belong to no transaction that is open at a coordinator."""
     owned = {
-        (each.producer_id, place) for each in known if each is not None for place in each.partitions
+        (owner.producer_id, place)
+        for owner in known
+        if owner is not None
+        for place in owner.partitions
     }
     return [e for e in there if (e.producer_id, (e.topic, e.partition)) not in owned]
 

@@ -61,21 +61,23 @@ def preflight_state(
     if own_register and job is not None:
         yield from _others(options, job)
     if options.protocol == "idempotent":
-        for number, each in enumerate(attempted(options)):
-            yield from side_findings(each)
-            if (lost := side_loss(each, data_topic(each), None if number else job)) is not None:
+        for number, of_sink in enumerate(attempted(options)):
+            yield from side_findings(of_sink)
+            if (
+                lost := side_loss(of_sink, data_topic(of_sink), None if number else job)
+            ) is not None:
                 yield Finding.of(lost)
 
 
 def _register(options: KafkaOptions) -> Iterator[Finding]:
     try:
-        found = find_topic(options.kafka, options.registertopic)
+        topic = find_topic(options.kafka, options.registertopic)
     except ConfigError as error:
         yield Finding.of(error)
         return
-    if found is None:
-        what = f"The register's topic {options.registertopic} does not exist; it will be created."
-        yield Finding.note(what)
+    if topic is None:
+        text = f"The register's topic {options.registertopic} does not exist; it will be created."
+        yield Finding.note(text)
 
 
 def _cells(options: KafkaOptions, job: str, *, own_register: bool) -> list[str]:
@@ -124,14 +126,14 @@ def preflight_replicas(options: KafkaOptions, *, own_register: bool) -> list[Fin
     """Check the durability of the existing topics."""
     kept = [options.registertopic] if own_register or options.protocol == "wal" else []
     if options.protocol == "idempotent" and options.topic is not None:
-        kept += [side_topic(data_topic(each)) for each in attempted(options)]
+        kept += [side_topic(data_topic(of_sink)) for of_sink in attempted(options)]
     names = [*kept, *([] if options.topic is None else [options.topic])]
-    found: dict[str, TopicFacts] = {}
+    facts_of: dict[str, TopicFacts] = {}
     for name in names:
         with suppress(RefusedError):  # which ``findings_of_access`` reports
-            found |= topic_facts(options.kafka, [name], again=True)
-    states = [found[name] for name in kept if name in found]
-    data = [facts for name, facts in found.items() if name not in kept]
+            facts_of |= topic_facts(options.kafka, [name], again=True)
+    states = [facts_of[name] for name in kept if name in facts_of]
+    data = [facts for name, facts in facts_of.items() if name not in kept]
     return list(findings_of_replicas(states, data))
 
 

@@ -281,12 +281,12 @@ class ProducerPool:
             except Exception as error:
                 if slot.aborting or not self._closed.is_set():
                     # What it has open ends by its timeout, or with the next run, if nobody asks.
-                    what = None if isinstance(error, AbsError) else error
+                    trace = None if isinstance(error, AbsError) else error
                     log.warning(
                         "transactional id %s cannot be initialised: %s",
                         slot.name,
                         error,
-                        exc_info=what,
+                        exc_info=trace,
                     )
                 self._drop(slot)
 

@@ -20,20 +20,20 @@ class ProducerPools:
     def of(self, options: KafkaOptions, task: Task) -> ProducerPool:
         """The task's pool; closes those of lower generations of its job."""
         key = task.register, task.job, task.generation
-        for each in list(self._replaced):
-            (*whose, generation), pool = each
+        for entry in list(self._replaced):
+            (*whose, generation), pool = entry
             if key[:2] == tuple(whose) and (generation < key[2] or not pool.holds_any(task)):
                 with suppress(ValueError):
-                    self._replaced.remove(each)
+                    self._replaced.remove(entry)
                 pool.close()
-        found = self._pools.get(key)
-        if found is None:
+        current = self._pools.get(key)
+        if current is None:
             for older in [k for k in list(self._pools) if k[:2] == key[:2] and k[2] < key[2]]:
                 if gone := self._pools.pop(older, None):
                     gone.close()
             # Tasks of several threads begin at once; a second one has made nothing, and goes.
-            found = self._pools.setdefault(key, ProducerPool(options, *key))
-        return found
+            current = self._pools.setdefault(key, ProducerPool(options, *key))
+        return current
 
     def renew(self) -> None:
         """Certificates were replaced: the next task gets new producers under ids of their own (I6).

@@ -96,33 +96,33 @@ def plan_columns(schema: pa.Schema, topic: str | None) -> Columns:
     Raises:
         SchemaError: ``value`` or ``topic`` is missing, a name occurs twice, or a type is wrong.
     """
-    found: dict[str, int] = {}
+    places: dict[str, int] = {}
     left_out = []
     for index, field in enumerate(schema):
         name = field.name.lower()
         if name not in COLUMNS:
             left_out.append(field.name)
             continue
-        if name in found:
+        if name in places:
             raise SchemaError(
-                f"The column {name} appears twice: {schema.names[found[name]]} and {field.name}.",
+                f"The column {name} appears twice: {schema.names[places[name]]} and {field.name}.",
                 remedy="drop one of them, or rename it.",
             )
-        found[name] = index
+        places[name] = index
         _check_type(name, field.type)
-    if "value" not in found:
+    if "value" not in places:
         raise SchemaError(
             f"There is no column value among {', '.join(schema.names)}.",
             remedy="name what goes into the records: select(... AS key, ... AS value).",
         )
-    if topic is None and "topic" not in found:
+    if topic is None and "topic" not in places:
         raise SchemaError(
             "Neither the option topic nor a column topic says where the records go.",
             remedy="set the option topic.",
         )
-    if topic is not None and "topic" in found:
-        left_out.append(schema.names[found.pop("topic")])
-    return Columns(found, tuple(left_out))
+    if topic is not None and "topic" in places:
+        left_out.append(schema.names[places.pop("topic")])
+    return Columns(places, tuple(left_out))
 
 
 def refuse_wall_clock(schema: pa.Schema, columns: Columns) -> None:
@@ -205,7 +205,7 @@ def records_of(batch: pa.RecordBatch, columns: Columns) -> Records:
 
 def segment_of(records: Records) -> pa.RecordBatch:
     """The records as rows of a segment (``SEGMENT``)."""
-    given = (
+    parts = (
         records.keys,
         records.values,
         records.headers,
@@ -215,7 +215,7 @@ def segment_of(records: Records) -> pa.RecordBatch:
     )
     columns = [
         pa.nulls(records.rows, field.type) if column is None else column.cast(field.type)
-        for column, field in zip(given, SEGMENT, strict=True)
+        for column, field in zip(parts, SEGMENT, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SEGMENT)
 

@@ -45,9 +45,9 @@ class KafkaLetters(AppendedLetters):
     def _read(self) -> Iterator[tuple[str, bytes]]:
         settings = self._options.kafka
         side = side_topic(self._topic)
-        known = topics_in_time(settings, [self._topic], again=True)
-        known |= topic_facts(settings, [side], again=True)
-        if (facts := known.get(self._topic)) is None:
+        facts_of = topics_in_time(settings, [self._topic], again=True)
+        facts_of |= topic_facts(settings, [side], again=True)
+        if (facts := facts_of.get(self._topic)) is None:
             raise SchemaError(
                 f"Topic {self._topic} does not exist.", remedy="name that of the dead letters."
             )
@@ -57,8 +57,8 @@ class KafkaLetters(AppendedLetters):
         with translate_errors(f"reading {self._place}", settings):
             consumer = Consumer(consumer_settings(settings, waits, ours))
         try:
-            winners = Winners(there=side in known)
-            for message in self._records(consumer, side, 0) if side in known else ():
+            winners = Winners(there=side in facts_of)
+            for message in self._records(consumer, side, 0) if side in facts_of else ():
                 winners.read([message.value()])
             for partition in range(facts.partitions):
                 for message in self._records(consumer, self._topic, partition):

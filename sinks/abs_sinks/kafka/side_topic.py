@@ -75,7 +75,7 @@ def winners_topics(options: KafkaOptions, job: str, *, again: bool = False) -> l
     """The side topic of each of ``attempted``; see ``winners_topic``."""
     rows, *letters = attempted(options)
     # The job's epochs prove nothing about a topic that the option has named later.
-    others = [winners_topic(each, None, again=again) for each in letters]
+    others = [winners_topic(of_letters, None, again=again) for of_letters in letters]
     return [winners_topic(rows, job, again=again), *others]
 
 
@@ -92,15 +92,15 @@ def winners_topic(options: KafkaOptions, job: str | None, *, again: bool = False
     """
     topic = data_topic(options)
     name = side_topic(topic)
-    known, key = cluster(options.kafka), ("side topic", options.registertopic, topic)
+    connections, key = cluster(options.kafka), ("side topic", options.registertopic, topic)
     # One thread of a process creates the side topic; the others wait for it.
-    with known.kept(("lock", *key), threading.Lock):
-        if not known.learnt(key):
+    with connections.kept(("lock", *key), threading.Lock):
+        if not connections.learnt(key):
             wrong = findings(options)
             if wrong:
                 raise PreflightError(wrong[0].what, remedy=wrong[0].remedy)
             _settle(options, topic, job)
-            known.learn(key, True)
+            connections.learn(key, True)
         elif again:
             _settle(options, topic, job)
     return name
@@ -132,11 +132,11 @@ def findings(options: KafkaOptions) -> list[Finding]:
     """What is wrong with data and side topic, for preflight; changes nothing."""
     topic = data_topic(options)
     name = side_topic(topic)
-    known = topics_in_time(options.kafka, [topic], again=True)
-    known |= topic_facts(options.kafka, [name], again=True)
-    if topic not in known:
+    facts = topics_in_time(options.kafka, [topic], again=True)
+    facts |= topic_facts(options.kafka, [name], again=True)
+    if topic not in facts:
         return []  # the first record tells
-    if known[topic].compacted:
+    if facts[topic].compacted:
         return [
             Finding.error(
                 f"Topic {topic} is compacted, so protocol=idempotent cannot write to it: a record of a "
@@ -145,23 +145,23 @@ def findings(options: KafkaOptions) -> list[Finding]:
                 "set protocol=2pc or protocol=wal.",
             )
         ]
-    if name not in known:
+    if name not in facts:
         return []
     side = configs_in_time(options.kafka, name)
     needed = _needed_ms(configs_in_time(options.kafka, topic))
     kept, wrong = int(side["retention.ms"]), []
     if side["cleanup.policy"].strip() != "delete":
         wrong.append(f"its cleanup.policy is {side['cleanup.policy']}, and must be delete")
-    if known[name].partitions != 1:
-        wrong.append(f"it has {known[name].partitions} partitions, and must have one")
+    if facts[name].partitions != 1:
+        wrong.append(f"it has {facts[name].partitions} partitions, and must have one")
     if kept != -1 and (needed == -1 or kept < needed):
         wrong.append(f"its retention.ms is {kept}, and must be {needed} or more (-1: for ever)")
     if side["retention.bytes"] != "-1":
         wrong.append("its retention.bytes is limited")
     if not wrong:
         return []
-    what = f"The side topic {name} would lose winners before the data: {'; '.join(wrong)}."
-    return [Finding.error(what, "alter its settings.")]
+    text = f"The side topic {name} would lose winners before the data: {'; '.join(wrong)}."
+    return [Finding.error(text, "alter its settings.")]
 
 
 def _needed_ms(data: dict[str, str]) -> int:
@@ -195,9 +195,9 @@ class Birth:
         CorruptionError: it cannot be read, or a newer release wrote it.
         """
         with reading(f"The entry of {side_topic(topic)} in the register's topic"):
-            found = fields_of(text, FORMAT)
-            ids = found["data"], found["side"]
-            return cls(*(each if each is None else strictjson.text(each) for each in ids))
+            fields = fields_of(text, FORMAT)
+            ids = fields["data"], fields["side"]
+            return cls(*(id_ if id_ is None else strictjson.text(id_) for id_ in ids))
 
 
 def _settle(options: KafkaOptions, topic: str, job: str | None) -> None:
@@ -212,10 +212,10 @@ def _settle(options: KafkaOptions, topic: str, job: str | None) -> None:
     register, settings, name = KafkaRegister(options), options.kafka, side_topic(topic)
     for _ in range(TRIES):
         version, birth = _known(register, topic)
-        found = topic_facts(settings, [topic, name], again=True)
-        if (error := _loss(options, topic, job, birth, found)) is not None:
+        facts = topic_facts(settings, [topic, name], again=True)
+        if (error := _loss(options, topic, job, birth, facts)) is not None:
             raise error
-        if name not in found:
+        if name not in facts:
             made(settings, name, 1, side_config(settings, topic))
         ids = _ids(topic, _seen(options, topic))
         if birth == ids or not isinstance(
@@ -240,8 +240,8 @@ def was_written(options: KafkaOptions, topic: str) -> bool:
 def side_loss(options: KafkaOptions, topic: str, job: str | None) -> CorruptionError | None:
     """The loss that ``winners_topic`` would raise; changes nothing."""
     _, birth = _known(KafkaRegister(options), topic)
-    found = topic_facts(options.kafka, [topic, side_topic(topic)], again=True)
-    return _loss(options, topic, job, birth, found)
+    facts = topic_facts(options.kafka, [topic, side_topic(topic)], again=True)
+    return _loss(options, topic, job, birth, facts)
 
 
 def _loss(
@@ -249,12 +249,12 @@ def _loss(
     topic: str,
     job: str | None,
     birth: Birth | None,
-    found: dict[str, TopicFacts],
+    facts: dict[str, TopicFacts],
 ) -> CorruptionError | None:
     """None: the side topic is there, or never was."""
     name = side_topic(topic)
     if birth is None:
-        stored = None if name in found or job is None else KafkaRegister(options).load(job)
+        stored = None if name in facts or job is None else KafkaRegister(options).load(job)
         if stored is None or stored.state.frontier is None or name in _seen(options, topic):
             return None
         return _error(
@@ -264,12 +264,12 @@ def _loss(
             f"If those were of another protocol, make {name} by hand: one partition, "
             "cleanup.policy=delete, retention.ms=-1.",
         )
-    if name not in found:
-        found = _seen(options, topic)  # one broker that does not know it is no proof
-    now = _ids(topic, found)
-    if topic not in found or _differ(birth.data, now.data):
+    if name not in facts:
+        facts = _seen(options, topic)  # one broker that does not know it is no proof
+    now = _ids(topic, facts)
+    if topic not in facts or _differ(birth.data, now.data):
         return None  # another topic of that name holds no attempt that the old side topic spoke of
-    if name not in found:
+    if name not in facts:
         return _error(topic, job, "is gone, and jobs have written with protocol=idempotent")
     if _differ(birth.side, now.side):
         return _error(topic, job, "was deleted and created again")

@@ -92,17 +92,17 @@ _WITHOUT_TIMEOUT = (
 
 def guarantee(options: KafkaOptions) -> Guarantee:
     """The guarantee that follows from the options."""
-    found = replace(_GUARANTEES[options.protocol], notes=(options.choice.text,))
+    promise = replace(_GUARANTEES[options.protocol], notes=(options.choice.text,))
     if options.kafka.two_phase:
-        found = replace(found, limits=(_WITHOUT_TIMEOUT, *found.limits[2:]))
+        promise = replace(promise, limits=(_WITHOUT_TIMEOUT, *promise.limits[2:]))
     if options.write == "changes":
-        found = replace(found, write="changes", limits=(*found.limits, _OF_CHANGES))
+        promise = replace(promise, write="changes", limits=(*promise.limits, _OF_CHANGES))
     if options.deadletter is not None:
         dead = dead_letters_of("topic", options)
         if options.protocol == "idempotent":
             dead += " Read that topic with winners=true, too."
-        found = replace(found, notes=(*found.notes, dead))
-    return found
+        promise = replace(promise, notes=(*promise.notes, dead))
+    return promise
 
 
 class KafkaSink(Sink):

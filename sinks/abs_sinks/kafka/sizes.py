@@ -89,10 +89,10 @@ class Sizes:
             sent = compression_of(self.settings)
         except ValueError:  # a level that librdkafka corrects
             sent = Compression(self.settings.get("compression.type") or "none")
-        found = [Codec(sent) if self.columnar else _of_others(sent.name, sent.level)]
+        codecs = [Codec(sent) if self.columnar else _of_others(sent.name, sent.level)]
         if topic.compression not in ("producer", sent.name):
-            found.append(_of_others(topic.compression))
-        return [] if any(codec.compression.name == "none" for codec in found) else found
+            codecs.append(_of_others(topic.compression))
+        return [] if any(codec.compression.name == "none" for codec in codecs) else codecs
 
 
 @dataclass(frozen=True, slots=True)

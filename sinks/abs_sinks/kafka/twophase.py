@@ -164,21 +164,21 @@ class TwoPhaseWriter(RecordWriter):
         Raises:
             TargetError: their number differs from the records sent.
         """
-        found = looked.found
-        if found is None or rows >= SEQUENCES:
-            return found
-        if _records(now, found) != rows:
+        states = looked.found
+        if states is None or rows >= SEQUENCES:
+            return states
+        if _records(now, states) != rows:
             # A former leader may lag: ask the present leaders.
-            found = self._patience.retry(
+            states = self._patience.retry(
                 lambda: describe_producers(self._options.kafka, now.partitions, now.producer_id)
             )
-        if (there := _records(now, found)) != rows:
+        if (there := _records(now, states)) != rows:
             raise TargetError(
                 f"{rows} records were sent and acknowledged, but the brokers have {there}.",
                 handle=self._task.handle,
                 remedy="nothing of it is committed. Please report it, with the broker's version.",
             )
-        return found
+        return states
 
 
 class TwoPhaseCommitter(Committer):
@@ -201,8 +201,8 @@ class TwoPhaseCommitter(Committer):
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
         """See ``Committer``. The time left is the lesser by this machine's and the broker's clock."""
-        known = {c.handle: OpenTransaction.of(c) for c in committables}
-        theirs = [p for p in known.values() if p is not None]
+        transactions = {c.handle: OpenTransaction.of(c) for c in committables}
+        theirs = [p for p in transactions.values() if p is not None]
         patience = self._options.patience
         now, late = describe_and_list_late(
             self._options.kafka, [str(p.held_as) for p in theirs], _late_by(theirs, patience)
@@ -211,7 +211,7 @@ class TwoPhaseCommitter(Committer):
             handle: Inspection(Outcome.UNKNOWN)
             if prepared is None
             else _inspection(prepared, now.get(str(prepared.held_as)), late, patience)
-            for handle, prepared in known.items()
+            for handle, prepared in transactions.items()
         }
 
     def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
@@ -220,8 +220,8 @@ class TwoPhaseCommitter(Committer):
         Its markers, which make the records visible, follow: ``forget`` waits for them, so that the
         register notes the end of the epoch meanwhile.
         """
-        known = {c.handle: OpenTransaction.of(c) for c in committables}
-        theirs = {handle: p for handle, p in known.items() if p is not None}
+        transactions = {c.handle: OpenTransaction.of(c) for c in committables}
+        theirs = {handle: p for handle, p in transactions.items() if p is not None}
         point = CrashPoint.BETWEEN_COMMITS
         replies = end(
             self._options.kafka,
@@ -232,16 +232,18 @@ class TwoPhaseCommitter(Committer):
         done = {text for text, reply in replies.items() if reply is Reply.DONE}
         now = self._ended(sorted(replies.keys() - done))
         self._marking |= done
-        found = dict.fromkeys(known, Outcome.UNKNOWN)
+        outcomes = dict.fromkeys(transactions, Outcome.UNKNOWN)
         for handle, prepared in theirs.items():
             text = str(prepared.held_as)
-            found[handle] = Outcome.COMMITTED if text in done else outcome(prepared, now.get(text))
-        return found
+            outcomes[handle] = (
+                Outcome.COMMITTED if text in done else outcome(prepared, now.get(text))
+            )
+        return outcomes
 
     def abort(self, handles: Sequence[HandleName]) -> None:
         """See ``Committer``. Other processes' transactions are named by their transactional ids."""
         # An ended transaction is left alone: fencing it would destroy the proof of its outcome.
-        open_now = with_open(self._options.kafka, [each for each in handles if is_id(each)])
+        open_now = with_open(self._options.kafka, [handle for handle in handles if is_id(handle)])
 
         def abort(handle: HandleName) -> None:
             if is_id(handle):
@@ -261,7 +263,7 @@ class TwoPhaseCommitter(Committer):
             held |= producers.held()
         now = describe(self._options.kafka, list(mine))
         clock = time.time()
-        found = []
+        doubts = []
         for text, name in mine.items():
             handle = held.get(name, name)
             seen = now.get(text)
@@ -269,8 +271,8 @@ class TwoPhaseCommitter(Committer):
                 continue  # just being written here, or it has ended meanwhile
             age = max(0.0, clock - seen.start_ms / 1000) if seen.start_ms > 0 else None
             lasting = seen.timeout_ms == NEVER_MS
-            found.append(InDoubt(handle, age, _detail(text, seen), lasting=lasting))
-        return found
+            doubts.append(InDoubt(handle, age, _detail(text, seen), lasting=lasting))
+        return doubts
 
     def forget(self, state: JobState) -> None:
         """Wait until what was committed is visible, ``MARKER_SECONDS`` at most.
@@ -292,7 +294,7 @@ class TwoPhaseCommitter(Committer):
         pause = 0.002
         while True:
             now = describe(self._options.kafka, ids)
-            if not any(is_ending(each) for each in now.values()) or time.monotonic() > deadline:
+            if not any(is_ending(seen) for seen in now.values()) or time.monotonic() > deadline:
                 return now
             time.sleep(pause)
             pause = min(2 * pause, 0.1)
@@ -305,29 +307,29 @@ def _late_by(
     # The broker's clock compares it: a slow clock here would decide what the broker is about to abort.
     needed_ms = round(patience.to_decide * 1000)
     by_timeout: dict[int, list[int]] = defaultdict(list)
-    for each in prepared:
-        if each.timeout_ms != NEVER_MS:
-            by_timeout[each.timeout_ms].append(each.producer_id)
+    for transaction in prepared:
+        if transaction.timeout_ms != NEVER_MS:
+            by_timeout[transaction.timeout_ms].append(transaction.producer_id)
     return [(ids, max(0, timeout - needed_ms)) for timeout, ids in sorted(by_timeout.items())]
 
 
 def _inspection(
     prepared: OpenTransaction, now: Description | None, late: frozenset[str], patience: Patience
 ) -> Inspection:
-    found = outcome(prepared, now)
-    if found is not Outcome.PREPARED or prepared.timeout_ms == NEVER_MS:
-        return Inspection(found)
+    state = outcome(prepared, now)
+    if state is not Outcome.PREPARED or prepared.timeout_ms == NEVER_MS:
+        return Inspection(state)
     left = (prepared.start_ms + prepared.timeout_ms) / 1000 - time.time()
-    told = "kafka.transaction.timeout.ms"
+    setting = "kafka.transaction.timeout.ms"
     if str(prepared.held_as) in late:
         left = min(left, patience.to_decide - 1)
     elif left < patience.to_decide:
-        told += "; by this machine's clock only: set it if it is ahead of the brokers' clocks"
+        setting += "; by this machine's clock only: set it if it is ahead of the brokers' clocks"
     elif left > prepared.timeout_ms / 1000:
         # A clock that is behind cannot tell how much is left: count on what the broker has said.
         left = patience.to_decide
-        told += "; this machine's clock is behind the brokers' clocks: set it"
-    return Inspection(found, max(0.0, left), told)
+        setting += "; this machine's clock is behind the brokers' clocks: set it"
+    return Inspection(state, max(0.0, left), setting)
 
 
 def _detail(text: str, seen: Description) -> str:

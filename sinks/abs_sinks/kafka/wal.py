@@ -157,12 +157,12 @@ class WalCommitter(Committer):
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
         """See ``Committer``. It reads every segment; a damaged one is a ``CorruptionError``."""
         gone = [c for c in committables if not is_whole(self._store, c)]
-        found = {c.handle: Inspection(Outcome.PREPARED) for c in committables}
+        states = {c.handle: Inspection(Outcome.PREPARED) for c in committables}
         for committable in gone:
             done = committable.handle in self._ledger(committable.handle.job)[1]
             outcome = Outcome.COMMITTED if done else Outcome.UNKNOWN
-            found[committable.handle] = Inspection(outcome)
-        return found
+            states[committable.handle] = Inspection(outcome)
+        return states
 
     def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
         """See ``Committer``. One transaction commits all segments of a job, or none.
@@ -171,11 +171,11 @@ class WalCommitter(Committer):
             ConfigError: the options name another ledger's topic or another log; nothing was sent.
             CorruptionError: the ledger is gone, or a segment is damaged; nothing was sent.
         """
-        found: dict[HandleName, Outcome] = {}
+        outcomes: dict[HandleName, Outcome] = {}
         for job, of_job in by_job(committables).items():
-            found |= self._options.patience.retry(partial(self._commit, job, of_job))
-        self._delete([c.handle for c in committables if found[c.handle] is Outcome.COMMITTED])
-        return found
+            outcomes |= self._options.patience.retry(partial(self._commit, job, of_job))
+        self._delete([c.handle for c in committables if outcomes[c.handle] is Outcome.COMMITTED])
+        return outcomes
 
     def abort(self, handles: Sequence[HandleName]) -> None:
         listed = {e.handle for job in {h.job for h in handles} for e in self._store.list(job)}
@@ -231,12 +231,12 @@ class WalCommitter(Committer):
             for committable in ready:
                 if committable in lost:
                     raise gone(committable, self._options.registertopic, self._store.url)
-            found = dict.fromkeys((c.handle for c in committables), Outcome.COMMITTED)
+            outcomes = dict.fromkeys((c.handle for c in committables), Outcome.COMMITTED)
             unknown = [c for c in left if c not in ready]
             check_log(unknown, self._store.url)
-            found |= dict.fromkeys((c.handle for c in unknown), Outcome.UNKNOWN)
+            outcomes |= dict.fromkeys((c.handle for c in unknown), Outcome.UNKNOWN)
             if not ready:
-                return found
+                return outcomes
             swapped = self._register.swap_text(
                 ledger_key(job),
                 version,
@@ -244,7 +244,7 @@ class WalCommitter(Committer):
                 sending(self._options, self._store, ready, CrashPoint.BETWEEN_COMMITS),
             )
             if not isinstance(swapped, Conflict):
-                return found
+                return outcomes
 
     def _fence(self, job: str) -> None:
         """Write the ledger as it is: what read it before cannot commit, what reads it later looks."""

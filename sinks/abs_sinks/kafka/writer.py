@@ -113,8 +113,8 @@ class RecordWriter(CheckingWriter):
         self._refuse_own(records.topics)
         names = pc.unique(records.topics).to_pylist()
         facts = self._of(names)
-        known = pa.array(list(facts), pa.string())
-        unknown = pc.invert(pc.is_in(records.topics, known))
+        present = pa.array(list(facts), pa.string())
+        unknown = pc.invert(pc.is_in(records.topics, present))
         missing = sorted(set(names) - set(facts))
         why = f"name a topic that does not exist ({', '.join(missing[:3])})"
         remedy = "create it, or correct the column topic"
@@ -150,23 +150,23 @@ class RecordWriter(CheckingWriter):
                 remedy="drop the column timestamp, or set message.timestamp.type=CreateTime.",
             )
         for wrong in (_nul_in_header, _internal, self._too_large, _misplaced, _keyless, _untimely):
-            found = wrong(records, topic, among)
-            if found is None or not pc.any(found.rows).as_py():
+            problem = wrong(records, topic, among)
+            if problem is None or not pc.any(problem.rows).as_py():
                 continue
             # Read the topic's facts again: its limits may have been raised.
             now = self._of([topic.name], again=True).get(topic.name)
             if now is None:
                 raise RowError(f"Topic {topic.name} has gone.", remedy="create it again.")
-            if (found := wrong(records, now, among)) is not None:
-                refuse(found.reason, found.rows)
+            if (problem := wrong(records, now, among)) is not None:
+                refuse(problem.reason, problem.rows)
 
     def _too_large(
         self, records: Records, topic: TopicFacts, among: pa.BooleanArray | None
     ) -> _Wrong | None:
-        found = self._sizes.too_large(records, topic, among)
-        if found is None:
+        problem = self._sizes.too_large(records, topic, among)
+        if problem is None:
             return None
-        return _Wrong(found.rows, Reason(Code.TOO_LARGE, "", found.why, found.remedy))
+        return _Wrong(problem.rows, Reason(Code.TOO_LARGE, "", problem.why, problem.remedy))
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,17 +80,17 @@ class Chooser:
         formats = self._options.formats
         subject = formats.subject(column, self._options.topic)
         text = formats.schema(column)
-        found = self._ask(partial(self._registry.latest, subject))
+        latest = self._ask(partial(self._registry.latest, subject))
         if text is None:
-            if found is not None and (not register or self._fits(found.node, column)):
-                what = f"version {found.version} of {subject} (schema {found.id})"
-                self._check(found.node, column, what)
-                return found.id
-            text = self._derived(column, None if found is None else found.node)
+            if latest is not None and (not register or self._fits(latest.node, column)):
+                place = f"version {latest.version} of {subject} (schema {latest.id})"
+                self._check(latest.node, column, place)
+                return latest.id
+            text = self._derived(column, None if latest is None else latest.node)
         else:
             self._check(parsed(text), column, f"{column}.schema")
-            if found is not None and found.node == parsed(text):
-                return found.id  # some registries look for the very text only
+            if latest is not None and latest.node == parsed(text):
+                return latest.id  # some registries look for the very text only
             number = self._ask(partial(self._registry.lookup, subject, text))
             if number is not None:
                 return number

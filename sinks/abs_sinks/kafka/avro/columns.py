@@ -61,8 +61,8 @@ class EncodedColumns:
             try:
                 columns[at] = encode(self._nodes[name], columns[at], header, name)
             except MisfitError as error:
-                what = f"schema {self._ids[name]} of the column {name}: {error.reason}."
-                raise SchemaError(what, remedy=f"{error.remedy}.") from error
+                sentence = f"schema {self._ids[name]} of the column {name}: {error.reason}."
+                raise SchemaError(sentence, remedy=f"{error.remedy}.") from error
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _pinned(self) -> Ids:

@@ -91,16 +91,16 @@ def _record(node: Node, array: pa.Array, path: str) -> Sequence[Piece]:
     used = set()
     for field in node.fields:
         at = f"{path}.{field.name}"
-        found = alike(field.name, names)
-        if len(found) > 1 or names.count(field.name) > 1:
-            raise MisfitError(f"{at} could be any of {', '.join(found)}", "rename the others")
-        if found and found[0] in used:
+        matches = alike(field.name, names)
+        if len(matches) > 1 or names.count(field.name) > 1:
+            raise MisfitError(f"{at} could be any of {', '.join(matches)}", "rename the others")
+        if matches and matches[0] in used:
             raise MisfitError(
                 f"{at} has no column but that of another field", "add one of its name"
             )
-        if found:
-            used.add(found[0])
-            pieces += _pieces(field.node, columns[names.index(found[0])], at, live)
+        if matches:
+            used.add(matches[0])
+            pieces += _pieces(field.node, columns[names.index(matches[0])], at, live)
         elif field.has_default:
             pieces.append(encode_one(field.node, default_array(field), at))
         elif field.node.takes_null:
@@ -130,7 +130,7 @@ def _union(node: Node, array: pa.Array, path: str, live: Live) -> Sequence[Piece
     at, inner = _branch(node, array, path)
     if at is None:
         return _members(node, array, path, live)
-    null = next((n for n, each in enumerate(node.inner) if each.kind == "null"), None)
+    null = next((n for n, branch in enumerate(node.inner) if branch.kind == "null"), None)
     if not array.null_count:
         return [_index(at), *_pieces(inner, array, path)]
     if null is None:  # the null values that count are refused
@@ -147,24 +147,24 @@ def _union(node: Node, array: pa.Array, path: str, live: Live) -> Sequence[Piece
 def _branch(node: Node, array: pa.Array, path: str) -> tuple[int | None, Node]:
     """A union's type for a column; None: it is a struct of members."""
     if pa.types.is_null(array.type):
-        at = next((n for n, each in enumerate(node.inner) if each.kind == "null"), None)
+        at = next((n for n, one in enumerate(node.inner) if one.kind == "null"), None)
         if at is not None:
             return at, node.inner[at]
-    others = [(n, each) for n, each in enumerate(node.inner) if each.kind != "null"]
+    others = [(n, one) for n, one in enumerate(node.inner) if one.kind != "null"]
     if len(others) == 1:
         return others[0]
     names = array.type.names if pa.types.is_struct(array.type) else []
     if names and names == [member(n) for n in range(len(others))]:
         return None, node
     refused = ""
-    for n, each in others:
+    for n, branch in others:
         try:
-            _pieces(each, pa.nulls(0, array.type), path)
+            _pieces(branch, pa.nulls(0, array.type), path)
         except MisfitError as error:
             refused = refused or error.reason
         else:
-            return n, each
-    kinds = ", ".join(each.shown for _, each in others)
+            return n, branch
+    kinds = ", ".join(one.shown for _, one in others)
     raise MisfitError(
         f"{path} is {type_name(array.type)}, and the Avro union is of {kinds}: "
         f"{refused or 'none fits'}",
@@ -174,7 +174,7 @@ def _branch(node: Node, array: pa.Array, path: str) -> tuple[int | None, Node]:
 
 def _members(node: Node, array: pa.Array, path: str, live: Live) -> Sequence[Piece]:
     """Of the struct's members one is set; or none, if the union takes null."""
-    others = [n for n, each in enumerate(node.inner) if each.kind != "null"]
+    others = [n for n, branch in enumerate(node.inner) if branch.kind != "null"]
     columns = array.flatten()
     count = sum(column.is_valid().cast(pa.int8()).to_numpy(False) for column in columns)
     allowed = (0, 1) if node.takes_null else (1,)
@@ -192,7 +192,7 @@ def _members(node: Node, array: pa.Array, path: str, live: Live) -> Sequence[Pie
         own = _pieces(inner, column, f"{path}.{member(others.index(n))}", within)
         pieces += [index, _whole(own, column)] if inner.kind == "record" else [index, *own]
     if node.takes_null:
-        null = next(n for n, each in enumerate(node.inner) if each.kind == "null")
+        null = next(n for n, branch in enumerate(node.inner) if branch.kind == "null")
         pieces.append(pc.if_else(pa.array(count == 0), _index(null), None))
     return pieces
 
@@ -241,12 +241,12 @@ def _blocks(array: pa.Array, offsets: Any, items: pa.BinaryArray) -> Sequence[Pi
     counts = np.diff(offsets)
     last = pc.if_else(pa.array(counts > 0), pa.scalar(b"\0", pa.binary()), _NOTHING)
     pieces = [number(zigzag(counts)), joined, last]
-    return [masked(each, array) for each in pieces] if array.null_count else pieces
+    return [masked(piece, array) for piece in pieces] if array.null_count else pieces
 
 
 def _index(branch: int) -> pa.BinaryScalar:
-    found = number(zigzag(np.array([branch], np.int64)))
-    return found if isinstance(found, pa.Scalar) else found[0]
+    index = number(zigzag(np.array([branch], np.int64)))
+    return index if isinstance(index, pa.Scalar) else index[0]
 
 
 def _misfit(node: Node, arrow: pa.DataType, path: str, remedy: str) -> MisfitError:

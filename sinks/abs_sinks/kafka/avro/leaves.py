@@ -67,8 +67,8 @@ def _whole_numbers(node: Node, array: pa.Array, path: str) -> Any:
         wanted = arrow_type(node)
         if arrow != wanted:
             raise _misfit(node, arrow, path, f"cast it to the type of Spark that is {wanted}")
-        found = _plain_numbers(array.view(pa.int32() if arrow == pa.date32() else pa.int64()))
-        return _millis(node, found, array, path) if node.logical.endswith("millis") else found
+        numbers = _plain_numbers(array.view(pa.int32() if arrow == pa.date32() else pa.int64()))
+        return _millis(node, numbers, array, path) if node.logical.endswith("millis") else numbers
     fitting = _INTEGERS[:3] if node.kind == "int" else (*_INTEGERS, pa.duration("us"))
     if arrow not in fitting:
         wider = "INT" if node.kind == "int" else "BIGINT"
@@ -77,11 +77,11 @@ def _whole_numbers(node: Node, array: pa.Array, path: str) -> Any:
 
 
 def _plain_numbers(array: pa.Array) -> Any:
-    found = values_of(array, array.type.to_pandas_dtype()).astype(np.int64)
+    numbers = values_of(array, array.type.to_pandas_dtype()).astype(np.int64)
     if array.null_count:
         # What lies beneath a null is not defined, and may be large.
-        found[array.is_null().to_numpy(zero_copy_only=False)] = 0
-    return found
+        numbers[array.is_null().to_numpy(zero_copy_only=False)] = 0
+    return numbers
 
 
 def _millis(node: Node, micros: Any, array: pa.Array, path: str) -> Any:
@@ -112,12 +112,12 @@ def fixed(data: Any, size: int) -> pa.BinaryArray:
 def _symbols(node: Node, array: pa.Array, path: str) -> Piece:
     if not pa.types.is_string(array.type):
         raise _misfit(node, array.type, path, "cast it: CAST(... AS STRING)")
-    found = pc.index_in(array, pa.array(node.symbols, pa.string()))
+    positions = pc.index_in(array, pa.array(node.symbols, pa.string()))
     why = f"are no symbol of the Avro enum {node.name}"
     remedy = f"write one of {', '.join(node.symbols[:20])}"
-    unknown: Any = pc.and_(found.is_null(), array.is_valid())
+    unknown: Any = pc.and_(positions.is_null(), array.is_valid())
     refuse(Reason(Code.OUT_OF_RANGE, path, why, remedy), unknown)
-    return masked(number(zigzag(found.fill_null(0).to_numpy().astype(np.int64))), array)
+    return masked(number(zigzag(positions.fill_null(0).to_numpy().astype(np.int64))), array)
 
 
 def _texts(node: Node, array: pa.Array, path: str) -> Sequence[Piece]:

@@ -61,18 +61,18 @@ class Pins:
         CorruptionError: it cannot be read, or a newer release wrote it.
         """
         with reading("The note of a job's schema ids in the register's topic", job):
-            found = fields_of(text, FORMAT)
-            before = found["before"]
+            fields = fields_of(text, FORMAT)
+            before = fields["before"]
             return cls(
-                strictjson.whole(found["generation"]),
-                strictjson.whole(found["since"]),
-                _ids(found["ids"]),
+                strictjson.whole(fields["generation"]),
+                strictjson.whole(fields["since"]),
+                _ids(fields["ids"]),
                 None if before is None else _ids(before),
             )
 
 
 def _ids(found: object) -> Ids:
-    return {name: strictjson.whole(each) for name, each in strictjson.fields(found).items()}
+    return {name: strictjson.whole(number) for name, number in strictjson.fields(found).items()}
 
 
 class KeptKeys:
@@ -133,13 +133,13 @@ def pinned(options: KafkaOptions, task: Task, chooser: Chooser, keys: int | None
         FencedError: a newer run has noted its own.
         TargetError: the registry or a broker does not answer.
     """
-    known = cluster(options.kafka)
+    connections = cluster(options.kafka)
     key = ("schemas", options.registertopic, cell_of(task, options))
-    pins: Pins | None = known.learnt(key)
+    pins: Pins | None = connections.learnt(key)
     if pins is None or pins.generation != task.generation:
         patience = replace(options.patience, job=task.job)
         pins = patience.retry(lambda: _noted(options, task, chooser, keys))
-        known.learn(key, pins)
+        connections.learn(key, pins)
     return pins.at(task.epoch)
 
 

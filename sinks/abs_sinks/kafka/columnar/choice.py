@@ -69,15 +69,15 @@ def choose(producer: str, topic: str | None, settings: Settings) -> Choice:
     if producer == COLUMNAR:
         if refusals:
             raise OptionError(
-                " ".join(f"producer=columnar {each.what}." for each in refusals),
-                remedy=" ".join(each.remedy for each in refusals),
+                " ".join(f"producer=columnar {refusal.what}." for refusal in refusals),
+                remedy=" ".join(refusal.remedy for refusal in refusals),
             )
         return Choice(True, "Records are sent column by column: producer=columnar.")
     if refusals:
         first = refusals[0]
         return _by_librdkafka(f"producer=columnar {first.what}", first.what if first.warns else "")
-    if given := sorted(_only_librdkafkas(settings)):
-        return _by_librdkafka(f"only librdkafka has {PREFIX}{given[0]}")
+    if names := sorted(_only_librdkafkas(settings)):
+        return _by_librdkafka(f"only librdkafka has {PREFIX}{names[0]}")
     return Choice(True, f"Records are sent column by column: all of them go to topic {topic}.")
 
 
@@ -144,5 +144,5 @@ def _only_librdkafkas(settings: Settings) -> Iterator[str]:
 
 
 def _by_librdkafka(why: str, warning: str = "") -> Choice:
-    told = f"Records are sent one by one, by librdkafka: {why}."
-    return Choice(False, told, f"{told} That is slower." if warning else "")
+    sentence = f"Records are sent one by one, by librdkafka: {why}."
+    return Choice(False, sentence, f"{sentence} That is slower." if warning else "")

@@ -83,8 +83,8 @@ class Encoder:
         records = joined(self._gathered)
         self._gathered, self._gathered_bytes = [], 0
         facts = self._facts
-        given = min(self._settings.batch_size_bytes, self._settings.message_max_bytes)
-        limit = min(given, facts.max_message_bytes or LIBRDKAFKA_BYTES)
+        size = min(self._settings.batch_size_bytes, self._settings.message_max_bytes)
+        limit = min(size, facts.max_message_bytes or LIBRDKAFKA_BYTES)
         places = placed(records, facts.partitions, by_key=self._by_key, turn=self._turn)
         self._turn += records.rows
         now_ms = time.time_ns() // 1_000_000
@@ -136,15 +136,15 @@ def placed(records: Records, partitions: int, *, by_key: bool, turn: int) -> npt
     Args:
         turn: records that the task has sent, plus a random start, so that tasks differ.
     """
-    found = np.full(records.rows, -1, np.int32)
+    places = np.full(records.rows, -1, np.int32)
     if by_key and records.keys is not None:
-        found = partitions_of(records.keys, partitions)
+        places = partitions_of(records.keys, partitions)
     if records.partitions is not None:
         asked = records.partitions.fill_null(-1).to_numpy()
-        found = np.where(asked < 0, found, asked)
-    free = np.flatnonzero(found < 0)
-    found[free] = (turn + free) // RUN % partitions
-    return found
+        places = np.where(asked < 0, places, asked)
+    free = np.flatnonzero(places < 0)
+    places[free] = (turn + free) // RUN % partitions
+    return places
 
 
 def cuts(
@@ -238,10 +238,10 @@ def murmur2(keys: pa.BinaryArray) -> npt.NDArray[np.uint32]:
 
 def partitions_of(keys: pa.BinaryArray, count: int) -> npt.NDArray[np.int32]:
     """The partition of each key among ``count``; -1 (the client's choice) for null."""
-    found = ((murmur2(keys) & _POSITIVE) % np.uint32(count)).astype(np.int32)
+    places = ((murmur2(keys) & _POSITIVE) % np.uint32(count)).astype(np.int32)
     if keys.null_count:
-        found[keys.is_null().to_numpy(zero_copy_only=False)] = -1
-    return found
+        places[keys.is_null().to_numpy(zero_copy_only=False)] = -1
+    return places
 
 
 def _words(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:

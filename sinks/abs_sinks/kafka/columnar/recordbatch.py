@@ -115,7 +115,7 @@ def encoded(
     value_size, value = _sized(values)
     many, time = len(values), None if not later.any() else zigzag(later)
     tail = header_bytes(headers)
-    sizes = [each for each in (key_size, value_size, tail) if isinstance(each, int)]
+    sizes = [size for size in (key_size, value_size, tail) if isinstance(size, int)]
     if len(sizes) == 3 and time is None and many <= _KEPT:
         beginnings = [_of_equals(*sizes)[:many]]  # the same in all such batches
     else:
@@ -188,7 +188,7 @@ def _size_bytes(size: Sizes) -> Sizes:
 
 
 def _joined(*parts: bytes | pa.Array | pa.Scalar) -> Any:
-    columns = [pa.scalar(each, pa.binary()) if isinstance(each, bytes) else each for each in parts]
+    columns = [pa.scalar(part, pa.binary()) if isinstance(part, bytes) else part for part in parts]
     return pc.binary_join_element_wise(*columns, NOTHING)
 
 

@@ -169,16 +169,16 @@ class ColumnarSender:
     def _grown_too_large(self, batch: Batch) -> NoReturn:
         """Raise the error for a batch above the topic's limit, which was lowered or is not known."""
         size = len(batch.payload)
-        told = f"Topic {self._topic} does not accept a batch of {size} bytes"
+        sentence = f"Topic {self._topic} does not accept a batch of {size} bytes"
         now = topic_facts(self._settings, [self._topic], again=True).get(self._topic)
         if now is None or now.max_message_bytes is None or now.max_message_bytes >= size:
             raise TargetError(
-                f"{told}, and its limit is unknown.",
+                f"{sentence}, and its limit is unknown.",
                 remedy="set kafka.batch.size below the topic's max.message.bytes; nothing of the "
                 "epoch is committed.",
             )
         raise UnavailableError(
-            f"{told}: its max.message.bytes is {now.max_message_bytes} now.",
+            f"{sentence}: its max.message.bytes is {now.max_message_bytes} now.",
             remedy="nothing of the epoch is lost: it is tried again, in smaller batches.",
         )
 
@@ -279,9 +279,9 @@ class ColumnarProducer:
         # One for each topic: sequence numbers are counted in each of them.
         if topic not in self._senders:
             self._senders[topic] = ColumnarSender(self._settings, topic, self.who, patience)
-        found = self._senders[topic]
-        found.patience = patience
-        return found
+        sender = self._senders[topic]
+        sender.patience = patience
+        return sender
 
     def commit(self) -> None:
         reply = self._end(commit=True)

@@ -78,8 +78,8 @@ class Transport:
         places = [(self._topic, partition) for partition in partitions]
 
         async def work(manager: Any) -> dict[int, int]:
-            found = await leaders_of(manager, places, remembered=remembered)
-            return {number: node for node, led in found.items() for _, number in led}
+            by_node = await leaders_of(manager, places, remembered=remembered)
+            return {number: node for node, led in by_node.items() for _, number in led}
 
         return cluster(self._settings).run(
             f"looking who leads topic {self._topic}", work, Channel.DATA
@@ -111,9 +111,9 @@ class Transport:
             asked = True
             response = await connection.send_request(adding(self._who, self._topic, partitions))
             codes = {
-                each.partition_error_code
+                result.partition_error_code
                 for topic in response.results_by_topic_v3_and_below
-                for each in topic.results_by_partition
+                for result in topic.results_by_partition
             }
             if codes != {0}:
                 invalidate(manager)  # another broker may be the coordinator now
@@ -129,10 +129,10 @@ class Transport:
         if not refused:
             return None
         kind = errors.for_code(refused[0])
-        found = to_abs_error(kind("AddPartitionsToTxn"), doing, self._settings)
-        if found.retryable or refused[0] == _UNKNOWN_TOPIC:
-            return found
-        raise found
+        failure = to_abs_error(kind("AddPartitionsToTxn"), doing, self._settings)
+        if failure.retryable or refused[0] == _UNKNOWN_TOPIC:
+            return failure
+        raise failure
 
     def send(self, node: int, batches: Sequence[Batch]) -> None:
         """Send batches, at most one per partition; each always gets an answer."""
@@ -162,11 +162,11 @@ class Transport:
     def answer(self, seconds: float) -> Answer | None:
         """The next answer; None after this many seconds."""
         try:
-            found = self._answers.get(seconds > 0, max(0.0, seconds))
+            answer = self._answers.get(seconds > 0, max(0.0, seconds))
         except Empty:
             return None
         self.unanswered -= 1
-        return found
+        return answer
 
 
 def adding(who: ProducerIdentity, topic: str, partitions: Sequence[int]) -> Any:
@@ -192,8 +192,8 @@ def producing(who: ProducerIdentity, topic: str, batches: Sequence[Batch]) -> An
             asked(
                 name=topic,
                 partition_data=[
-                    asked.PartitionProduceData(index=each.partition, records=each.payload)
-                    for each in batches
+                    asked.PartitionProduceData(index=batch.partition, records=batch.payload)
+                    for batch in batches
                 ],
             )
         ],
@@ -220,14 +220,16 @@ def missing_for_producer() -> str | None:
 
 
 def _answers(batches: Sequence[Batch], response: Any) -> list[Answer]:
-    found = {each.index: each for topic in response.responses for each in topic.partition_responses}
+    by_partition = {
+        part.index: part for topic in response.responses for part in topic.partition_responses
+    }
     answers = []
     for batch in batches:
-        each = found.get(batch.partition)
-        if each is None:
+        result = by_partition.get(batch.partition)
+        if result is None:
             answers.append(Answer(batch, NO_ANSWER, "the broker did not speak of it"))
         else:
-            answers.append(Answer(batch, each.error_code, each.error_message or ""))
+            answers.append(Answer(batch, result.error_code, result.error_message or ""))
     return answers
 
 
@@ -237,8 +239,8 @@ def _unanswered(batches: Sequence[Batch], error: Exception, who: Settings) -> li
         return [Answer(batch, NO_ANSWER, str(error)) for batch in batches]
     if not isinstance(error, errors.KafkaError):
         return [Answer(batch, error=error) for batch in batches]
-    found = to_abs_error(error, "sending records", who)
-    if found.retryable:
+    mapped = to_abs_error(error, "sending records", who)
+    if mapped.retryable:
         return [Answer(batch, NO_ANSWER, str(error)) for batch in batches]
-    found.__cause__ = error
-    return [Answer(batch, error=found) for batch in batches]
+    mapped.__cause__ = error
+    return [Answer(batch, error=mapped) for batch in batches]

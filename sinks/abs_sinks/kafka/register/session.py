@@ -144,12 +144,12 @@ class FencedProducer:
             now = describe(self._settings, [self._name])[self._name]
             if now is None or now.state is not State.ONGOING:
                 raise FencedError(f"The transaction {self._name} is not open any more.")
-            found = describe_producers(self._settings, [place], now.producer_id)[place]
-            if found is None or found.epoch != now.epoch or found.start_offset < 0:
+            state = describe_producers(self._settings, [place], now.producer_id)[place]
+            if state is None or state.epoch != now.epoch or state.start_offset < 0:
                 raise UnavailableError(
                     f"The broker that answered for {place[0]}/{partition} leads it no longer."
                 )
-            return found.start_offset
+            return state.start_offset
 
         return Patience(timeouts.LEADER_SECONDS, first_pause=0.01).retry(ask)
 
@@ -216,20 +216,20 @@ class Session:
 
     def topic_exists(self) -> bool:
         """Whether the topic exists now; else the next write creates it. Raises as ``find_topic``."""
-        found = find_topic(self._settings, self._name)
-        if found is None:
+        topic = find_topic(self._settings, self._name)
+        if topic is None:
             with self._lock:
                 self._topic = None
-        return found is not None
+        return topic is not None
 
     def producer(self, job: str) -> FencedProducer | None:
         """The job's usable open producer. The caller holds its ``turn``."""
         with self._lock:
-            found = self._producers.get(job)
-            if found is not None and not found.usable:
+            producer = self._producers.get(job)
+            if producer is not None and not producer.usable:
                 del self._producers[job]
                 return None
-            return found
+            return producer
 
     def open_producer(self, options: KafkaOptions, job: str, timeout_ms: int) -> FencedProducer:
         """Open the job's producer, which fences all others. The caller holds its ``turn``."""
@@ -250,10 +250,10 @@ class Session:
         """
         place = self._name, partition
         listing = listed(self._settings, (State.ONGOING,), pattern=_IDS)
-        found = describe(
-            self._settings, sorted(each for each in listing if each.startswith(_PREFIX))
+        descriptions = describe(
+            self._settings, sorted(id_ for id_ in listing if id_.startswith(_PREFIX))
         )
-        for name, seen in found.items():
+        for name, seen in descriptions.items():
             if seen is not None and place in seen.partitions:
                 log.warning("ending the open transaction %s, because it blocks other jobs", name)
                 init_producer_id(self._settings, name)

@@ -146,7 +146,7 @@ class KafkaRegister(Inventory):
         """Every job in this topic, sorted by name. Raises as ``load``."""
         try:
             wait = timeouts.OPEN_PARTITION_SECONDS
-            found = [
+            registers = [
                 self._stored(job, cell)
                 for partition in range(PARTITIONS)
                 for job, cell in self._session.tail(partition).all(wait).items()
@@ -156,7 +156,7 @@ class KafkaRegister(Inventory):
             if self._session.topic_exists():
                 raise
             return []
-        return sorted(found, key=lambda stored: stored.state.job)
+        return sorted(registers, key=lambda stored: stored.state.job)
 
     def others_on(self, target: str, job: str) -> Sequence[str]:
         """See ``Inventory``."""
@@ -287,12 +287,16 @@ class KafkaRegister(Inventory):
     def _producer(self, key: str, expected: Version | None, rows: Rows | None) -> FencedProducer:
         """The open producer if it can write the cell; else a new one."""
         timeout_ms = timeouts.CELL_TIMEOUT_MS if rows is None else rows.timeout_ms
-        found = self._session.producer(key)
-        if found is None or found.version != expected or not found.fits(self._options, timeout_ms):
+        producer = self._session.producer(key)
+        if (
+            producer is None
+            or producer.version != expected
+            or not producer.fits(self._options, timeout_ms)
+        ):
             return self._open(key, timeout_ms)
-        if rows is not None and not found.may_carry_rows:
+        if rows is not None and not producer.may_carry_rows:
             return self._open(key, timeout_ms)
-        return found
+        return producer
 
     def _open(self, job: str, timeout_ms: int) -> FencedProducer:
         """Open the cell's producer, which fences all others, and read the cell."""

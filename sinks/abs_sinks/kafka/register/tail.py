@@ -137,19 +137,19 @@ class Tail:
     def _ends(self) -> Extent:
         topic, partition = self._where.topic, self._where.partition
         patience = Patience(timeouts.REQUEST_SECONDS, first_pause=0.01)
-        found = patience.retry(lambda: log_offsets(self._settings, topic, partition))
-        if found is None:
+        extent = patience.retry(lambda: log_offsets(self._settings, topic, partition))
+        if extent is None:
             raise MissingError(f"There is no topic {topic}, or it has no partition {partition}.")
-        if found.topic_id != self._topic_id:
+        if extent.topic_id != self._topic_id:
             # The topic was deleted and made anew: what was read belongs to the one that is gone, and
             # offsets mean other records now, also where the new topic has become as long.
             if self._topic_id is not None:
                 self._consumer.close()
                 self._consumer = _consumer(self._settings)
             self._reset()
-            self._topic_id = found.topic_id
-        self._low = found.first
-        return found
+            self._topic_id = extent.topic_id
+        self._low = extent.first
+        return extent
 
     def _begin_at(self, start: int) -> None:
         self._cells = StoredCells()
@@ -283,8 +283,8 @@ def log_offsets(settings: Settings, topic: str, partition: int) -> Extent | None
         # A request may name a partition only once.
         # The end last: if it is the stable offset, nothing was open at that moment.
         asked = [
-            manager.send(_request(topic, partition, *what), node_id=node)
-            for what in ((_EARLIEST, _UNCOMMITTED), (_LATEST, _COMMITTED), (_LATEST, _UNCOMMITTED))
+            manager.send(_request(topic, partition, *query), node_id=node)
+            for query in ((_EARLIEST, _UNCOMMITTED), (_LATEST, _COMMITTED), (_LATEST, _UNCOMMITTED))
         ]
         described = manager.send(metadata_request([topic]), node_id=node)  # in the same round trip
         first, stable, end = [_offset(await future) for future in asked]
@@ -306,16 +306,16 @@ def _request(topic: str, partition: int, when: int, isolation: int) -> Any:
 
 
 def _topic_id(response: Any) -> str:
-    found = response.topics[0]
-    raise_for(found.error_code, found.name, missing=f"there is no topic {found.name}")
-    told = found.topic_id
-    return str(told) if told else ""
+    topic = response.topics[0]
+    raise_for(topic.error_code, topic.name, missing=f"there is no topic {topic.name}")
+    id_ = topic.topic_id
+    return str(id_) if id_ else ""
 
 
 def _offset(response: Any) -> int:
-    found = response.topics[0].partitions[0]
-    name = f"{response.topics[0].name}/{found.partition_index}"
+    partition = response.topics[0].partitions[0]
+    name = f"{response.topics[0].name}/{partition.partition_index}"
     # One that leads no more says so, and one that was just named as the leader of a new topic may not
     # have heard of it yet: whoever asks again asks the new one.
-    raise_for(found.error_code, name, missing=f"the leader of {name} knows no such partition")
-    return int(found.offset)
+    raise_for(partition.error_code, name, missing=f"the leader of {name} knows no such partition")
+    return int(partition.offset)

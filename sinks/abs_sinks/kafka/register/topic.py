@@ -64,8 +64,8 @@ def find_topic(settings: Settings, name: str) -> TopicFacts | None:
 
 def make_topic(settings: Settings, name: str) -> TopicFacts:
     """The topic, created if missing; raises as ``find_topic`` and ``made``."""
-    found = find_topic(settings, name)
-    return found or _checked(settings, made(settings, name, PARTITIONS, _CONFIG))
+    topic = find_topic(settings, name)
+    return topic or _checked(settings, made(settings, name, PARTITIONS, _CONFIG))
 
 
 def _checked(settings: Settings, topic: TopicFacts) -> TopicFacts:
@@ -94,11 +94,11 @@ def made(settings: Settings, name: str, partitions: int, config: Mapping[str, st
         UnavailableError: it does not appear in time.
     """
     cluster(settings).admin.create(name, partitions, config)
-    found = topics_in_time(settings, [name], again=True).get(name)
-    if found is None:
+    topic = topics_in_time(settings, [name], again=True).get(name)
+    if topic is None:
         raise UnavailableError(f"The topic {name} was created, but is not visible yet.")
-    need_two(settings, found)
-    return found
+    need_two(settings, topic)
+    return topic
 
 
 def need_two(settings: Settings, topic: TopicFacts) -> None:
@@ -201,8 +201,8 @@ class StoredCells:
 
     def all(self, where: str) -> dict[str, StoredCell]:
         """Every job's cell. Raises as ``get``."""
-        found = ((job, self.get(job, where)) for job in self._cells)
-        return {job: cell for job, cell in found if cell is not None}
+        cells = ((job, self.get(job, where)) for job in self._cells)
+        return {job: cell for job, cell in cells if cell is not None}
 
     def get(self, job: str, where: str) -> StoredCell | None:
         """The job's cell, if any.
@@ -214,17 +214,17 @@ class StoredCells:
         if value is None:
             return None
         with reading(f"The register at {where}"):
-            found = fields_of(value, FORMAT)
-            version = strictjson.text(found["cell"])
+            fields = fields_of(value, FORMAT)
+            version = strictjson.text(fields["cell"])
             strictjson.decimal(version.partition("-")[0])
-            if "state" in found:
+            if "state" in fields:
                 return StoredCell(
-                    version, strictjson.text(found["state"]), changed=self._changed[job]
+                    version, strictjson.text(fields["state"]), changed=self._changed[job]
                 )
-            digest = strictjson.text(found["sha256"])
+            digest = strictjson.text(fields["sha256"])
             keys = []
             # It ends at the first that is missing: a damaged number is huge.
-            for number in range(strictjson.whole(found["chunks"], 1)):
+            for number in range(strictjson.whole(fields["chunks"], 1)):
                 keys.append(f"{job}#{digest}#{number}".encode())
                 if keys[-1] not in self._chunks:
                     raise _MissingChunkError(
@@ -248,9 +248,9 @@ def fields_of(text: str | bytes, newest: int) -> strictjson.Fields:
     Raises:
         ValueError: it is another text, or of a newer release.
     """
-    found = strictjson.fields(strictjson.parse(text))
-    strictjson.version(found.get("format", 1), newest, name="format")
-    return found
+    fields = strictjson.fields(strictjson.parse(text))
+    strictjson.version(fields.get("format", 1), newest, name="format")
+    return fields
 
 
 def reading(what: str, job: str | None = None) -> AbstractContextManager[None]:
