@@ -258,7 +258,7 @@ def format_of(scheme: str) -> SinkFormat | None:
     Raises:
         ConfigError: an installed format cannot be loaded.
     """
-    return next((found for found in _each() if scheme in found.schemes), None)
+    return next((system for system in _each() if scheme in system.schemes), None)
 
 
 def find_format(url: str) -> SinkFormat | None:
@@ -273,39 +273,39 @@ def find_format(url: str) -> SinkFormat | None:
 
 def format_at(url: str) -> SinkFormat:
     """As ``find_format``; raises OptionError if there is none."""
-    found = find_format(url)
-    if found is None:
-        schemes = ", ".join(f"{each.schemes[0]}:" for each in map(_loaded, _own().values()))
+    system = find_format(url)
+    if system is None:
+        schemes = ", ".join(f"{own.schemes[0]}:" for own in map(_loaded, _own().values()))
         begins = f"begins with {scheme_of(url)}:, which" if scheme_of(url) else "has no scheme that"
         raise OptionError(
             f"The URL {begins} is not a known system with registers.",
             remedy=f"begin it with one of {schemes}; a sink of another package is found by its entry "
             f"point of the group {GROUP}.",
         )
-    return found
+    return system
 
 
 def recognised(given: Mapping[str, str]) -> str | None:
     """The name of the first format that recognises these options as its own; None if none does."""
     named = {name.lower(): value for name, value in given.items()}
-    return next((found.name for found in _each() if found.recognises(named)), None)
+    return next((system.name for system in _each() if system.recognises(named)), None)
 
 
 def shown(url: str) -> str:
     """A URL for people: without user, password and query (I9); the scheme alone if none claims it."""
     try:
-        found = _claimant(url)
+        system = _claimant(url)
     except ConfigError:
-        found = None  # another package is broken: who opens the URL is told so
+        system = None  # another package is broken: who opens the URL is told so
     scheme = scheme_of(url)
     hidden = f"{scheme}://(not shown)" if scheme else "a target without a scheme"
-    return hidden if found is None else found.shown(url)
+    return hidden if system is None else system.shown(url)
 
 
 def _claimant(url: str) -> SinkFormat | None:
     # Without a scheme it is of this package, or a path: no other package needs to be imported.
     entries = (_installed() if scheme_of(url) else _own()).values()
-    return next((found for found in map(_loaded, entries) if found.claims(url)), None)
+    return next((system for system in map(_loaded, entries) if system.claims(url)), None)
 
 
 def _each() -> Iterator[SinkFormat]:
@@ -336,18 +336,18 @@ def _own() -> dict[str, EntryPoint]:
 def _loaded(entry: EntryPoint) -> SinkFormat:
     whose = f"The entry point {entry.name} = {entry.value} of the group {GROUP}"
     try:
-        found = entry.load()
+        system = entry.load()
     except Exception as error:  # a third-party module may raise anything when it is imported
         raise ConfigError(
             f"{whose} cannot be loaded: {type(error).__name__}: {error}.",
             remedy="repair or uninstall the package that provides it.",
         ) from error
-    if not isinstance(found, SinkFormat) or found.name != entry.name:
+    if not isinstance(system, SinkFormat) or system.name != entry.name:
         raise ConfigError(
-            f"{whose} is a {type(found).__name__}, not a SinkFormat of that name.",
+            f"{whose} is a {type(system).__name__}, not a SinkFormat of that name.",
             remedy=f"make it name an object of {SinkFormat.__module__}.SinkFormat.",
         )
-    return found
+    return system
 
 
 def _ready(found: SinkFormat) -> SinkFormat:

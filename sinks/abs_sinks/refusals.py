@@ -123,11 +123,11 @@ class BadRows:
         row = int(np.argmax(self.which >= 0))
         reason = self.reasons[self.which[row]]
         count, rows = int((self.which == self.which[row]).sum()), len(self.which)
-        what = f'Column "{reason.column}": ' if reason.column else ""
-        what += f"{count} of {rows} {'values' if reason.column else 'rows'} {reason.why}"
+        sentence = f'Column "{reason.column}": ' if reason.column else ""
+        sentence += f"{count} of {rows} {'values' if reason.column else 'rows'} {reason.why}"
         place = "row" if first_row is None else f"row {first_row + row} of the task"
         named = _named(batch, row, key, reason.column)
-        return RowError(f"{what}; the first is {place} ({named}).", remedy=f"{reason.remedy}.")
+        return RowError(f"{sentence}; the first is {place} ({named}).", remedy=f"{reason.remedy}.")
 
 
 def find_bad_rows(batch: pa.RecordBatch | pa.Table, check: Callable[[Any], object]) -> BadRows:
@@ -267,8 +267,8 @@ def _named(batch: pa.RecordBatch | pa.Table, row: int, key: Sequence[str], hidde
 
 def _shown(value: pa.Scalar) -> str:
     try:
-        found = value.as_py()
-        return _cut(found if isinstance(found, str) else repr(found), _SHOWN_CHARACTERS)
+        plain = value.as_py()
+        return _cut(plain if isinstance(plain, str) else repr(plain), _SHOWN_CHARACTERS)
     except (ValueError, OverflowError, pa.ArrowException):  # no UTF-8, or before the year 1
         return "?"
 

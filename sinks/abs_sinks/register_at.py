@@ -27,8 +27,8 @@ def open_register(address: str) -> Inventory:
     folder = _folder(address)
     if folder is not None:
         return FileRegister(folder)
-    found = format_at(address)
-    return found.administer(found.at(address))[0]
+    system = format_at(address)
+    return system.administer(system.at(address))[0]
 
 
 def patience_with(address: str, seconds: float) -> Patience:

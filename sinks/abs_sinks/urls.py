@@ -24,5 +24,5 @@ def parts_of(url: str) -> SplitResult:
 
 def scheme_of(url: str) -> str:
     """The URL's scheme in lower case; empty for a path or libpq's keywords."""
-    found = _SCHEME.match(url.strip())
-    return found[0].lower() if found else ""
+    match = _SCHEME.match(url.strip())
+    return match[0].lower() if match else ""

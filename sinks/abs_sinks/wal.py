@@ -30,8 +30,8 @@ def segment_store(url: str) -> SegmentStore:
         known_as = parts.fragment if parts.scheme and parts.fragment else None
         folder = _folder(url if parts.scheme == "" else unquote(parts.path))
         return FolderSegments(folder, known_as)
-    found = find_format(url)
-    store = None if found is None else found.segments(url)
+    system = find_format(url)
+    store = None if system is None else system.segments(url)
     if store is not None:
         return store
     raise OptionError(

@@ -206,8 +206,8 @@ def schema_text(schema: pa.Schema, written: Mapping[str, str] | None = None) -> 
 
 def written_as(text: str) -> dict[str, str]:
     """The options that ``schema_text`` was given; empty: none, or a release before 0.2 wrote it."""
-    told = (schema_of(text).metadata or {}).get(_WRITTEN)
-    return {} if told is None else dict(json.loads(told))
+    options = (schema_of(text).metadata or {}).get(_WRITTEN)
+    return {} if options is None else dict(json.loads(options))
 
 
 def schema_of(text: str) -> pa.Schema:
@@ -298,7 +298,7 @@ def _value(value: Any, arrow: pa.DataType) -> Any:
         items = value.items()
         return [(_value(k, arrow.key_type), _value(v, arrow.item_type)) for k, v in items]
     if is_list(arrow):
-        return [_value(each, arrow.value_type) for each in value]
+        return [_value(item, arrow.value_type) for item in value]
     if types.is_struct(arrow):
         return {field.name: _value(value.get(field.name), field.type) for field in arrow}
     months, days, micros = value

@@ -17,7 +17,7 @@ Group = tuple[list[dict[str, Any]], pa.RecordBatch]
 
 def readable(letters: Sequence[dict[str, Any]]) -> tuple[list[Group], dict[Any, str]]:
     """The letters (``KeptLetters.shown``) whose rows can be read, and why others cannot, by id."""
-    found: dict[tuple[str, tuple[str, ...]], list[tuple[dict[str, Any], pa.RecordBatch]]] = {}
+    by_schema: dict[tuple[str, tuple[str, ...]], list[tuple[dict[str, Any], pa.RecordBatch]]] = {}
     unread: dict[Any, str] = {}
     for letter in letters:
         try:
@@ -29,9 +29,9 @@ def readable(letters: Sequence[dict[str, Any]]) -> tuple[list[Group], dict[Any, 
             unread[letter["id"]] = "It shows no column of its row (option deadlettercolumns)."
         else:
             of = (letter["schema"], tuple(row.schema.names))
-            found.setdefault(of, []).append((letter, row))
+            by_schema.setdefault(of, []).append((letter, row))
     groups = []
-    for group in found.values():
+    for group in by_schema.values():
         rows = pa.Table.from_batches([row for _, row in group]).combine_chunks().to_batches()
         groups.append(([letter for letter, _ in group], rows[0]))
     return groups, unread

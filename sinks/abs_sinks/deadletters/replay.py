@@ -115,8 +115,8 @@ class AppendedLetters(KeptLetters):
         # An earlier replay can decide nothing from here on; what it decided must be seen below.
         committer.forget(coordinator.roll_forward())
         waiting = self._waiting(ids)
-        found = readable(waiting)[0]
-        again = found[0][1] if found else None
+        groups = readable(waiting)[0]
+        again = groups[0][1] if groups else None
         if isinstance(planned, Skip) or (again is not None and again.schema != batch.schema):
             raise ContentionError(
                 f"Somebody else replays dead letters of {self._place}.",
@@ -160,11 +160,11 @@ class AppendedLetters(KeptLetters):
         except (ValueError, KeyError, TypeError):
             # Named among the others, which are read all the same.
             letter = dict.fromkeys(LETTERS.names)
-            told = {
+            reason = {
                 "code": UNREADABLE,
                 "message": f"What {self._place} holds here is no dead letter.",
             }
-            return {"id": id_, **letter, **told}
+            return {"id": id_, **letter, **reason}
 
 
 def _mark(job: str, epoch: int, ids: Sequence[str]) -> pa.RecordBatch:

@@ -106,8 +106,8 @@ def dead_letters_of(kind: str, options: DeadLetterOptions[Any]) -> str:
     Args:
         kind: of the place, if it is in the sink's own system.
     """
-    given = options.deadletter
-    place = str(given) if isinstance(given, ToSink) else f"the {kind} {given}"
+    target = options.deadletter
+    place = str(target) if isinstance(target, ToSink) else f"the {kind} {target}"
     return (
         f"Rows that the target cannot hold are in {place}, under the same decision; more than "
         f"{options.deadlettermax:.2%} of the rows {limit_text()}, stop the query."

@@ -60,8 +60,8 @@ class DeltaFormat(LakeFormat):
         place = place_in(mark)
         reading = None
         if options is not None:
-            told = {"versionAsOf": place, "path": options.path}
-            reading = Reading("delta", told, partial(options.address.read, place))
+            settings = {"versionAsOf": place, "path": options.path}
+            reading = Reading("delta", settings, partial(options.address.read, place))
         return AsOf({"version": int(place)}, f"version {place}", reading=reading)
 
 

@@ -87,17 +87,17 @@ class LakeCommitter(Committer):
         """
         snapshot = self._table.load() if committables else None
         if snapshot is not None and all(snapshot.id == _table_of(c) for c in committables):
-            for what, remedy in snapshot.problems():
-                raise SchemaError(what, remedy=remedy)
+            for problem, remedy in snapshot.problems():
+                raise SchemaError(problem, remedy=remedy)
             self._lacking(snapshot, committables, decided=False)
         seal, kept, composed = _seal_of(committables), set[tuple[str, ...]](), []
-        for each in committables:
-            extra = {**dict(each.extra), TOGETHER: seal}
+        for committable in committables:
+            extra = {**dict(committable.extra), TOGETHER: seal}
             alike = tuple(extra.get(key, "") for key in _ALIKE)
             if alike in kept:
                 extra = {key: value for key, value in extra.items() if key not in _ALIKE}
             kept.add(alike)
-            composed.append(replace(each, extra=tuple(sorted(extra.items()))))
+            composed.append(replace(committable, extra=tuple(sorted(extra.items()))))
         return composed
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
@@ -106,7 +106,7 @@ class LakeCommitter(Committer):
             return {}
         snapshot = self._inspected = self._table.load()
         files = self._inner.inspect(committables)
-        found: dict[HandleName, Inspection] = {}
+        inspections: dict[HandleName, Inspection] = {}
         for one in committables:
             inspection = files[one.handle]
             if snapshot is None or snapshot.id != _table_of(one):
@@ -115,8 +115,8 @@ class LakeCommitter(Committer):
                 inspection = Inspection(Outcome.COMMITTED)
             elif inspection.outcome is Outcome.COMMITTED:
                 inspection = Inspection(Outcome.PREPARED)  # its files are completed, no more
-            found[one.handle] = inspection
-        return found
+            inspections[one.handle] = inspection
+        return inspections
 
     def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
         """See ``Committer``. Where a file is lost, none of the epoch's is added: all are lost.
@@ -171,9 +171,9 @@ class LakeCommitter(Committer):
         lost = self._completed(share) and self._completed(share)
         if lost:
             # Another coordinator may have committed them, and a clean-up removed compacted files.
-            found = self._looked(share)
-            if isinstance(found, Outcome):
-                return found
+            state = self._looked(share)
+            if isinstance(state, Outcome):
+                return state
             log.error("no file of the epoch is added to the table: those of %s are lost", lost[0])
             return Outcome.ABORTED
         reached(CrashPoint.BETWEEN_COMMITS)
@@ -193,15 +193,15 @@ class LakeCommitter(Committer):
 
         def tried() -> Outcome | None:
             nonlocal snapshot
-            found = self._looked(share) if snapshot is None else snapshot
+            current = self._looked(share) if snapshot is None else snapshot
             snapshot = None
-            if isinstance(found, Outcome):
-                return found
-            columns = self._lacking(found, share) if files else pa.schema([])
+            if isinstance(current, Outcome):
+                return current
+            columns = self._lacking(current, share) if files else pa.schema([])
             mark = mark_of(share)
-            if not found.add(files, mark, columns):
+            if not current.add(files, mark, columns):
                 return None
-            self._logged = mark, found.place_of(mark)
+            self._logged = mark, current.place_of(mark)
             return Outcome.COMMITTED
 
         trying = Retrying(
@@ -273,10 +273,12 @@ class LakeCommitter(Committer):
     def _files(self, committable: Committable) -> list[AddedFile]:
         uploads = uploads_of(committable)
         with reading("The files of a handle", "do not delete the register: restore it"):
-            told = of(list, parse(dict(committable.extra)[FILES]))
-            if len(told) != len(uploads):
-                raise ValueError(f"there are {len(uploads)} files, and {len(told)} are described")
-            rows = [(whole(of(list, one)[0]), text(one[1])) for one in told]
+            described = of(list, parse(dict(committable.extra)[FILES]))
+            if len(described) != len(uploads):
+                raise ValueError(
+                    f"there are {len(uploads)} files, and {len(described)} are described"
+                )
+            rows = [(whole(of(list, one)[0]), text(one[1])) for one in described]
         return [
             AddedFile(path, upload.size, count, partition_values(path), stats)
             for upload, (count, stats) in zip(uploads, rows, strict=True)
@@ -305,8 +307,8 @@ def mark_of(share: Sequence[Committable]) -> Mark:
     # Sinks of one epoch lie 2^24 partitions apart, those of an embedded job 2^16. Both are told apart
     # so, and for one decision the number is always the same.
     number = min(c.handle.partition for c in share) >> 16
-    told = {"abs.job": last.job, "abs.epoch": str(last.epoch)}
-    return Mark(f"abs-{last.register}-{number}", last.generation * EPOCHS + last.epoch, told)
+    properties = {"abs.job": last.job, "abs.epoch": str(last.epoch)}
+    return Mark(f"abs-{last.register}-{number}", last.generation * EPOCHS + last.epoch, properties)
 
 
 def partition_values(path: str) -> dict[str, str | None]:

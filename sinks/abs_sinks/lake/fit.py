@@ -53,7 +53,7 @@ def plain_schema(
 
 
 def fit(
-    snapshot: Snapshot, given: pa.Schema, partitionby: Sequence[str], change: str = "fail"
+    snapshot: Snapshot, schema: pa.Schema, partitionby: Sequence[str], change: str = "fail"
 ) -> Fit:
     """Check the input, as ``plain_schema`` made it, against the table.
 
@@ -64,9 +64,9 @@ def fit(
         SchemaError: columns or types differ, or the table asks what is not kept here.
         OptionError: ``partitionby`` is not the table's.
     """
-    for what, remedy in snapshot.problems():
-        raise SchemaError(what, remedy=remedy)
-    if len(set(given.names)) < len(given.names):
+    for problem, remedy in snapshot.problems():
+        raise SchemaError(problem, remedy=remedy)
+    if len(set(schema.names)) < len(schema.names):
         raise SchemaError("Two columns have one name.", remedy="rename one of them in Spark.")
     partitions, wanted = snapshot.partitions, {field.name: field for field in snapshot.schema}
     if partitionby and tuple(partitionby) != partitions:
@@ -75,30 +75,30 @@ def fit(
             f"{', '.join(partitionby)}.",
             remedy="leave partitionby out: it is for a table that is created.",
         )
-    added = tuple(field for field in given if field.name not in wanted)
+    added = tuple(field for field in schema if field.name not in wanted)
     if change == "ignore":
-        given = pa.schema([field for field in given if field.name in wanted])
+        schema = pa.schema([field for field in schema if field.name in wanted])
     required = tuple(name for name, field in wanted.items() if not field.nullable)
     misfits = [
-        *unwritable(given),
-        *_misfits(given, wanted, (*required, *snapshot.sources)),
+        *unwritable(schema),
+        *_misfits(schema, wanted, (*required, *snapshot.sources)),
         *(f"{field.name} is not in the table" for field in added if change == "fail"),
         *(_never_added(added, wanted) if change == "add" else ()),
         *(
             f"{n} is a moment with a zone, which engines read differently as a partition"
             for n in partitions
-            if n in given.names and getattr(given.field(n).type, "tz", None)
+            if n in schema.names and getattr(schema.field(n).type, "tz", None)
         ),
     ]
     if misfits:
         raise unfit(misfits)
-    if not given.names:
+    if not schema.names:
         raise SchemaError(
             "The input and the table have no column in common: files would have none, and no rows.",
             remedy="rename columns in Spark, or write to another table.",
         )
     adds = added if change == "add" else ()
-    return Fit(snapshot.id, partitions, snapshot.written(given), required, adds, snapshot.location)
+    return Fit(snapshot.id, partitions, snapshot.written(schema), required, adds, snapshot.location)
 
 
 def unfit(misfits: Sequence[str]) -> SchemaError:

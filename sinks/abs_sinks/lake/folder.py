@@ -73,9 +73,9 @@ class FolderStore:
 
     def list(self, prefix: str) -> Iterator[Pending]:
         with self._mapped("listing staged files"):
-            found = list(self._staged.iterdir()) if self._staged.is_dir() else []
+            paths = list(self._staged.iterdir()) if self._staged.is_dir() else []
         now = time.time()
-        for path in found:
+        for path in paths:
             with suppress(FileNotFoundError):
                 yield Pending(path.name, "", max(0.0, now - path.stat().st_mtime))
 

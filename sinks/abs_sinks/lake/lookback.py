@@ -31,16 +31,16 @@ class Logged:
     version: int
 
     def to_text(self) -> str:
-        told = {"place": self.place, "application": self.application, "version": self.version}
-        return json.dumps(told)
+        values = {"place": self.place, "application": self.application, "version": self.version}
+        return json.dumps(values)
 
     @classmethod
     def read(cls, mark: str) -> Self:
         """Raises CorruptionError: the text is none of ``to_text``."""
         with reading_mark("a table"):
-            found = fields(parse(mark))
-            version = whole(found["version"])
-            return cls(text(found["place"]), text(found["application"]), version)
+            values = fields(parse(mark))
+            version = whole(values["version"])
+            return cls(text(values["place"]), text(values["application"]), version)
 
 
 def shown(committables: Sequence[Committable], mark: Mark, place: str | None) -> list[Shown]:
@@ -73,7 +73,7 @@ def look_back(snapshot: Snapshot | None, past: Past, epochs: int) -> list[Looked
     looks = compared(past, is_there, why, _UNSURE, every=every)
     applications = {Logged.read(note.mark).application for note in past.noted}
     applications |= {application_of(past.register, number) for number in past.sinks}
-    seen = [snapshot.version_of(each) or 0 for each in sorted(applications)] if snapshot else []
+    seen = [snapshot.version_of(name) or 0 for name in sorted(applications)] if snapshot else []
     if max(seen, default=0) > generation * epochs + epoch:
         looks.append(LookedBack(past.sinks[0], ahead=divmod(max(seen), epochs)))
     return looks

@@ -110,8 +110,8 @@ class LakeOptions(UploadOptions[ToSink]):
             OptionError: lists all unknown, missing, malformed and contradictory options.
         """
         problems = Problems(name)
-        known = (*COMMON, *options_of(cls), *options_of(Server))
-        values = read_options(given, known, problems, elsewhere=_ELSEWHERE, prefix=prefix)
+        declared = (*COMMON, *options_of(cls), *options_of(Server))
+        values = read_options(given, declared, problems, elsewhere=_ELSEWHERE, prefix=prefix)
         if required not in {option.lower() for option in given}:
             problems.add(f"The option {required} is missing.", "give it.")
         if values["protocol"] != "2pc":
@@ -168,8 +168,8 @@ def folder_of(given: str) -> str:
             then the log and the files would be in different folders.
     """
     path = given.strip()
-    if found := _ESCAPE.search(path):
-        raise ValueError(f"a path without {found[0]}, which readers decode")
+    if escape := _ESCAPE.search(path):
+        raise ValueError(f"a path without {escape[0]}, which readers decode")
     if path.split("://")[0] in ("s3", "s3a", "s3n"):
         try:
             return str(Location.parse(path))

@@ -120,11 +120,11 @@ class LakeSink(Sink):
                     raise absent()
                 self._check_new()
             if snapshot is not None and not self._schema.names:
-                findings += [Finding.error(what, remedy) for what, remedy in snapshot.problems()]
+                findings += [Finding.error(text, remedy) for text, remedy in snapshot.problems()]
             elif snapshot is not None:
                 findings += self._differing(self._fit(snapshot))
             notes = () if snapshot is None else snapshot.notes()
-            findings += [Finding.warning(what, remedy) for what, remedy in notes]
+            findings += [Finding.warning(text, remedy) for text, remedy in notes]
             place = self._options.place(snapshot)
             findings += () if place is None else place.preflight()
         except IdentityError:
@@ -197,8 +197,8 @@ class LakeSink(Sink):
             )
 
     def _fit(self, snapshot: Snapshot) -> Fit:
-        given = self._options
-        return fit(snapshot, self._schema, given.partitionby, given.schemachange)
+        options = self._options
+        return fit(snapshot, self._schema, options.partitionby, options.schemachange)
 
 
 def absent() -> ConfigError:
@@ -290,8 +290,8 @@ class LakeWriter(StreamingWriter):
 
     def _sealed(self) -> Committable:
         made = committable(self._handle, self._rows, self._uploads)
-        told = [list(self._told[upload.key]) for upload in self._uploads]
-        files = json.dumps(told, separators=(",", ":"))
+        descriptions = [list(self._told[upload.key]) for upload in self._uploads]
+        files = json.dumps(descriptions, separators=(",", ":"))
         columns = b64encode(self._fit.schema.serialize()).decode()
         extra = {**dict(made.extra), FILES: files, TABLE: self._fit.table, COLUMNS: columns}
         extra[REQUIRED] = json.dumps(self._fit.required)

@@ -98,20 +98,20 @@ class _Jobs:
 
     def _read(self, state: S3Options, job: str) -> None:
         # A missing manifest was folded: the register lists another by now.
-        found = Patience(seconds=LOOK_SECONDS).retry(partial(_of, state, job))
-        if found is not None:
-            cell, files = found
+        contents = Patience(seconds=LOOK_SECONDS).retry(partial(_of, state, job))
+        if contents is not None:
+            cell, files = contents
             self.registers.add(cell.state.register)
             self.files |= {file.key: file for file in files}
 
 
 def _of(options: S3Options, job: str) -> tuple[RegisterObject, list[CommittedFile]] | None:
-    found = S3Register(options).cell(job)
-    if found is None:
+    stored = S3Register(options).cell(job)
+    if stored is None:
         return None
     manifests = Manifests(options, job)
-    files = [file for name in found[0].manifests for file in manifests.read(name)]
-    return found[0], [file for file in files if _is_in(options.path, file.key)]
+    files = [file for name in stored[0].manifests for file in manifests.read(name)]
+    return stored[0], [file for file in files if _is_in(options.path, file.key)]
 
 
 def _is_in(path: Location, key: str) -> bool:

@@ -159,9 +159,9 @@ class IdempotentCommitter(Committer):
         Raises:
             NotPreparedError: an object is missing, or has other content than was sent.
         """
-        found = self._register.cell(state.job)
+        stored = self._register.cell(state.job)
         # The version first: if a newer run has swept the objects, the error is that it fenced this one.
-        if found is None or found[1] != expected:
+        if stored is None or stored[1] != expected:
             return Conflict()
         self._require_all(committables)
         manifests = Manifests(self._options, state.job)
@@ -170,7 +170,7 @@ class IdempotentCommitter(Committer):
             for committable in committables
             for upload in uploads_of(committable)
         ]
-        before = found[0].manifests
+        before = stored[0].manifests
         epochs = [c.handle.epoch for c in committables] or [0]
         listed = manifests.add(before, state, max(epochs), files, min(epochs))
         reached(CrashPoint.INSIDE_CO_COMMIT)
@@ -210,12 +210,12 @@ class IdempotentCommitter(Committer):
         manifests = Manifests(self._options, state.job)
         # Manifests are listed before the register is read: what it lacks then it will never list.
         names, marked = manifests.all(), self._markers.list(state.job)
-        found = self._register.cell(state.job)
-        if found is None:
+        stored = self._register.cell(state.job)
+        if stored is None:
             return
-        manifests.forget(names, found[0])
+        manifests.forget(names, stored[0])
         committed = {
-            epoch: manifests.names_of(found[0].manifests, epoch)
+            epoch: manifests.names_of(stored[0].manifests, epoch)
             for epoch in {doubt.handle.epoch for doubt in marked}
         }
         self._markers.delete(
@@ -238,8 +238,8 @@ class IdempotentCommitter(Committer):
 
     def _measured(self, marked: InDoubt) -> InDoubt:
         """The marker with the size of its objects; 0 if they are committed."""
-        found = self._register.cell(marked.handle.job)
-        committed = self._committed(None if found is None else found[0], marked.handle)
+        stored = self._register.cell(marked.handle.job)
+        committed = self._committed(None if stored is None else stored[0], marked.handle)
         if self._markers.is_committed(marked.handle, committed):
             return replace(marked, size=0, detail=f"a marker only; committed: {marked.detail}")
         return replace(marked, size=self._markers.size(marked.handle))

@@ -65,16 +65,16 @@ class FileName:
     @classmethod
     def parse(cls, text: str) -> FileName | None:
         """Parse a file name; None if it is not of this sink."""
-        found = _FILE.fullmatch(text)
-        if found is None:
+        match = _FILE.fullmatch(text)
+        if match is None:
             return None
         handle = HandleName.parse(
-            f"abs1:{found['register']}:{job_of(found['job'])}:{found['generation']}"
-            f":{found['epoch']}:{found['partition']}:{found['attempt']}"
+            f"abs1:{match['register']}:{job_of(match['job'])}:{match['generation']}"
+            f":{match['epoch']}:{match['partition']}:{match['attempt']}"
         )
         if handle is None:
             return None
-        name = cls(handle, int(found["number"]), found["lead"], found["ending"])
+        name = cls(handle, int(match["number"]), match["lead"], match["ending"])
         return name if str(name) == text else None
 
 
@@ -99,13 +99,13 @@ class UpTo:
     @classmethod
     def parse(cls, text: str) -> UpTo:
         """Raises OptionError: the text is none of ``str``."""
-        found = re.fullmatch(r"([0-9a-f]{16})-([0-9]{1,18})-([0-9]{1,18})", text.strip())
-        if found is None:
+        match = re.fullmatch(r"([0-9a-f]{16})-([0-9]{1,18})-([0-9]{1,18})", text.strip())
+        if match is None:
             raise OptionError(
                 f"The option {UPTO} is not register-generation-epoch: {text[:60]!r}.",
                 remedy="take it from abs_spark.cut(...).options(...), or from `abs epochs --json`.",
             )
-        return cls(found[1], (int(found[2]), int(found[3])))
+        return cls(match[1], (int(match[2]), int(match[3])))
 
     def has(self, key: str) -> bool:
         """Whether the object with this key is one of them."""

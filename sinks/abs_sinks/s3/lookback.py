@@ -33,8 +33,8 @@ def shown(committables: Sequence[Committable]) -> list[Shown]:
     keys = sorted(upload.key for one in committables for upload in uploads_of(one))
     rows = sum(committable.rows for committable in committables)
     for named in (keys[:1] + keys[-1:], keys[-1:]) if keys else ():
-        told = {"objects": len(keys), "keys": sorted(set(named))}
-        mark = json.dumps(told, ensure_ascii=False)
+        values = {"objects": len(keys), "keys": sorted(set(named))}
+        mark = json.dumps(values, ensure_ascii=False)
         if len(mark) <= MAX_MARK:
             return [Shown(0, rows, mark)]
     return []
@@ -47,14 +47,14 @@ def as_of(mark: str, *, readable: bool) -> AsOf:
         readable: whether the options for Spark are told, too.
     """
     with reading_mark("S3"):
-        found = fields(parse(mark))
-        keys = [text(key) for key in of(list, found["keys"])]
-        count = whole(found["objects"])
+        values = fields(parse(mark))
+        keys = [text(key) for key in of(list, values["keys"])]
+        count = whole(values["objects"])
         last = handle_of(keys[-1]) if keys else None
         if last is None:
             raise ValueError("no object of a sink")
     upto = UpTo(last.register, (last.generation, last.epoch))
-    told = {
+    place = {
         "register": upto.register,
         "generation": last.generation,
         "epoch": last.epoch,
@@ -63,7 +63,7 @@ def as_of(mark: str, *, readable: bool) -> AsOf:
         "last": keys[-1],
     }
     reading = Reading("abs-s3", {UPTO: str(upto)}, as_sink=True) if readable else None
-    return AsOf(told, f"{count} objects of {last.generation}-{last.epoch}", reading=reading)
+    return AsOf(place, f"{count} objects of {last.generation}-{last.epoch}", reading=reading)
 
 
 def look_back(options: S3Options, past: Past) -> list[LookedBack]:
@@ -91,7 +91,9 @@ def look_back(options: S3Options, past: Past) -> list[LookedBack]:
             looks.append(replace(look, gone=gone))
     generation, epoch = past.decided
     later = ((generation, epoch + 1), (generation + 1, -1))
-    ahead = [LookedBack(0, ahead=each) for each in later if _has(objects, options, past, *each)]
+    ahead = [
+        LookedBack(0, ahead=moment) for moment in later if _has(objects, options, past, *moment)
+    ]
     return looks + ahead
 
 
@@ -104,6 +106,6 @@ def _has(objects: Objects, options: S3Options, past: Past, generation: int, epoc
         return False
     number = f"{epoch}-" if epoch >= 0 else ""
     name = f"{options.filename}.{job_text(past.job)}-{past.register}-{generation}-{number}"
-    found = islice(objects.list(options.path.key(name)), _LOOKED_AT)
-    names = (FileName.parse(each.key.rpartition("/")[2]) for each in found)
+    objects_seen = islice(objects.list(options.path.key(name)), _LOOKED_AT)
+    names = (FileName.parse(listed.key.rpartition("/")[2]) for listed in objects_seen)
     return any(name is not None and (epoch < 0 or not name.by_manifest) for name in names)

@@ -61,11 +61,11 @@ class ManifestName:
     @classmethod
     def parse(cls, text: str) -> ManifestName | None:
         """Parse a manifest's name; None if the name is not a manifest's."""
-        found = _NAME.fullmatch(text)
-        if found is None:
+        match = _NAME.fullmatch(text)
+        if match is None:
             return None
-        level, first, last, generation = (int(found[number]) for number in range(1, 5))
-        name = cls(level, first, last, generation, found[5])
+        level, first, last, generation = (int(match[number]) for number in range(1, 5))
+        name = cls(level, first, last, generation, match[5])
         return name if str(name) == text else None
 
     def is_over(self, state: JobState) -> bool:
@@ -91,9 +91,9 @@ def manifest_from_bytes(content: bytes, where: str) -> list[CommittedFile]:
         CorruptionError: it cannot be read, or a newer release wrote it.
     """
     with reading(f"The manifest {where}", "restore an older version of the object"):
-        found = fields(parse(content))
-        version(found["format"], FORMAT, name="format")
-        files = (of(list, one) for one in of(list, found["files"]))
+        manifest = fields(parse(content))
+        version(manifest["format"], FORMAT, name="format")
+        files = (of(list, one) for one in of(list, manifest["files"]))
         return [CommittedFile(text(key), whole(size), text(crc)) for key, size, crc in files]
 
 
@@ -159,8 +159,8 @@ class Manifests:
 
     def all(self) -> list[str]:
         """The names of all manifests, listed or not."""
-        found = self._objects.list(self._folder)
-        return [listed.key.removeprefix(self._folder) for listed in found]
+        objects = self._objects.list(self._folder)
+        return [listed.key.removeprefix(self._folder) for listed in objects]
 
     def _put(
         self, level: int, first: int, last: int, generation: int, files: Sequence[CommittedFile]

@@ -108,7 +108,7 @@ def _open_uploads(options: S3Options) -> Iterator[Finding]:
     upload = uploads.create(key, {})
     try:
         uploads.put_part(key, upload, 1, crc64nvme(b"probe"), b"probe")
-        listed = any(found.key == key for found in uploads.list(options.state.key(PROBES, "")))
+        listed = any(pending.key == key for pending in uploads.list(options.state.key(PROBES, "")))
     finally:
         uploads.abort(key, upload)
     if not listed:
@@ -143,8 +143,8 @@ def findings_of_rules(rules: list[dict[str, Any]], options: S3Options) -> Iterat
 
 def _touches(rule: dict[str, Any], place: Location) -> bool:
     """Whether the rule's prefix and the folder overlap."""
-    given = rule.get("Filter", {})
-    prefix = given.get("Prefix") or given.get("And", {}).get("Prefix") or rule.get("Prefix") or ""
+    scope = rule.get("Filter", {})
+    prefix = scope.get("Prefix") or scope.get("And", {}).get("Prefix") or rule.get("Prefix") or ""
     return place.folder.startswith(prefix) or str(prefix).startswith(place.folder)
 
 
@@ -168,20 +168,20 @@ def _state(options: S3Options) -> Iterator[Finding]:
     path, state = options.path.folder, options.state.folder
     if not state.startswith(path) or any(map(is_hidden, state.removeprefix(path).split("/"))):
         return
-    what = (
+    sentence = (
         f"The option statepath names {options.state}, a folder of the path that readers do not skip: "
         "a reader that lists all folders takes the register for rows."
     )
     # A job that has begun there goes on, or it would lose its register.
     if any(True for _ in S3Register(options).names()):
         yield Finding.warning(
-            what,
+            sentence,
             "stop its jobs, move each register to a folder whose name begins with _ (`abs register "
             "move`), and set statepath to that; or exclude this folder in the readers.",
         )
         return
     yield Finding.error(
-        what,
+        sentence,
         "omit statepath; or name a folder outside of the path, or one that begins with _.",
     )
 

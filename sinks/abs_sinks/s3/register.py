@@ -62,10 +62,10 @@ class RegisterObject:
             CorruptionError: it cannot be read, a newer release wrote it, or it is another job's.
         """
         with reading_register(where, job):
-            found = fields(parse(data))
-            version(found["format"], FORMAT, name="format")
-            manifests = tuple(text(name) for name in of(list, found["manifests"]))
-            state, nonce = found["state"], text(found["nonce"])
+            values = fields(parse(data))
+            version(values["format"], FORMAT, name="format")
+            manifests = tuple(text(name) for name in of(list, values["manifests"]))
+            state, nonce = values["state"], text(values["nonce"])
         return cls(state_from_json(state, where, job), manifests, nonce)
 
 
@@ -90,11 +90,11 @@ class S3Register(Inventory):
         self._manifests: dict[Version, tuple[str, ...]] = {}
 
     def load(self, job: str) -> Stored | None:
-        found = self.cell(job)
-        if found is None:
+        stored = self.cell(job)
+        if stored is None:
             return None
-        self._seen[job] = found[0].state
-        return Stored(found[0].state, found[1], found[0].changed)
+        self._seen[job] = stored[0].state
+        return Stored(stored[0].state, stored[1], stored[0].changed)
 
     def compare_and_set(
         self, job: str, expected: Version | None, state: JobState, deadline: float | None = None
@@ -111,8 +111,8 @@ class S3Register(Inventory):
         body = self._objects.get(self.key(job), MAX_CELL_BYTES)
         if body is None:
             return None
-        found = RegisterObject.from_bytes(body.data, self.place(job), job)
-        cell = replace(found, changed=body.changed.timestamp() if body.changed else None)
+        content = RegisterObject.from_bytes(body.data, self.place(job), job)
+        cell = replace(content, changed=body.changed.timestamp() if body.changed else None)
         self._manifests = {body.etag: cell.manifests}
         return cell, body.etag
 
@@ -124,8 +124,8 @@ class S3Register(Inventory):
         """
         # Before the read: another thread may store a newer one meanwhile.
         seen = self._seen.get(job)
-        found = self.cell(job)
-        cell = None if found is None else found[0]
+        stored = self.cell(job)
+        cell = None if stored is None else stored[0]
         if seen is not None:
             why = births.went_back(None if cell is None else cell.state, seen)
             if why is not None:
@@ -154,25 +154,25 @@ class S3Register(Inventory):
     def jobs(self) -> Sequence[Stored]:
         """Every job in this state location, sorted by name."""
         stored = (self.load(job) for job in self.names())
-        return [found for found in stored if found is not None]
+        return [register for register in stored if register is not None]
 
     def others_on(self, target: str, job: str) -> Sequence[str]:
         """See ``Inventory``. It reads one of a batch job's tokens."""
         mine = job.partition("@")[0]
         others = {name.partition("@")[0]: name for name in self.names()}
         others.pop(mine, None)
-        found = ((name, self.load(key)) for name, key in sorted(others.items()))
-        return [name for name, stored in found if stored and stored.state.target == target]
+        registers = ((name, self.load(key)) for name, key in sorted(others.items()))
+        return [name for name, stored in registers if stored and stored.state.target == target]
 
     def retire(self, job: str) -> bool:
         """See ``Inventory``. Refused if the cell names committed files.
 
         Stop the job first: a live run would create the register again.
         """
-        found = self.cell(job)
-        if found is None:
+        stored = self.cell(job)
+        if stored is None:
             return False
-        cell, version = found
+        cell, version = stored
         check_finished(cell.state)
         self._check_movable(job, cell)
         # Not every server has conditional deletes: it is read twice, and the job must be stopped.
@@ -188,9 +188,9 @@ class S3Register(Inventory):
 
     def check_movable(self, job: str) -> None:
         """Raise ``ProtocolError`` if the cell names manifests, which the folder's readers need."""
-        found = self.cell(job)
-        if found is not None:
-            self._check_movable(job, found[0])
+        stored = self.cell(job)
+        if stored is not None:
+            self._check_movable(job, stored[0])
 
     def _check_movable(self, job: str, cell: RegisterObject) -> None:
         if cell.manifests:
@@ -203,8 +203,8 @@ class S3Register(Inventory):
 
     def _manifests_at(self, job: str, version: Version) -> tuple[str, ...] | None:
         if version not in self._manifests:
-            found = self.cell(job)
-            if found is None or found[1] != version:
+            stored = self.cell(job)
+            if stored is None or stored[1] != version:
                 return None
         return self._manifests[version]
 

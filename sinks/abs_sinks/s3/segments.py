@@ -82,10 +82,10 @@ class S3Segments:
     def list(self, job: str | None) -> Sequence[Entry]:
         """See ``SegmentStore``. The size of what is not sealed is not asked for: 0."""
         # Uploads first: one that is completed meanwhile is listed as an object.
-        found = {h: Entry(h, 0, pending.age_seconds, False) for h, pending in self._open(job)}
+        entries = {h: Entry(h, 0, pending.age_seconds, False) for h, pending in self._open(job)}
         for handle, listed, age in SEGMENTS.of_job(self._options, job):
-            found[handle] = Entry(handle, listed.size, age, True)
-        return sorted(found.values(), key=lambda entry: entry.handle)
+            entries[handle] = Entry(handle, listed.size, age, True)
+        return sorted(entries.values(), key=lambda entry: entry.handle)
 
     def _open(self, job: str | None) -> Sequence[tuple[HandleName, Pending]]:
         """The uploads of segments that are not sealed."""
@@ -98,8 +98,8 @@ class S3Segments:
                 raise
             self._tell(error)
             return []
-        named = ((SEGMENTS.handle_of(each.key), each) for each in pending)
-        return [(h, each) for h, each in named if h is not None and job in (None, h.job)]
+        named = ((SEGMENTS.handle_of(upload.key), upload) for upload in pending)
+        return [(h, upload) for h, upload in named if h is not None and job in (None, h.job)]
 
     def _tell(self, refused: TargetError) -> None:
         """Warn once that uploads cannot be listed: only costs arise, so a job may go on."""

@@ -71,15 +71,15 @@ _GUARANTEES = {
 
 def guarantee(options: S3Options) -> Guarantee:
     """The guarantee that follows from the options."""
-    found = _GUARANTEES[options.protocol]
+    promise = _GUARANTEES[options.protocol]
     if options.deadletter is None:
-        return found
+        return promise
     dead = dead_letters_of("folder", options)
     if options.protocol == "idempotent":
         dead += (
             " That folder also has files of undecided epochs: `abs deadletters` leaves them out."
         )
-    return replace(found, notes=(dead,))
+    return replace(promise, notes=(dead,))
 
 
 class S3Sink(Sink):
@@ -167,8 +167,8 @@ class S3Sink(Sink):
         own = [f"{folder}{OURS}/", *([state] if state != folder else [])]
         if self._options.letters is not None:
             own.append(self._options.letters.folder)
-        found = Objects(self._options.bucket).list(folder)
-        return all(entry.key.startswith(tuple(own)) for entry in found)
+        objects = Objects(self._options.bucket).list(folder)
+        return all(entry.key.startswith(tuple(own)) for entry in objects)
 
     def reach(self) -> None:
         """See ``Sink``; asks for the folder of a task's objects."""
@@ -221,7 +221,7 @@ class S3Letters(AppendedLetters):
         # Whatever protocol the options name: others may have written there.
         common = replace(options.common, protocol="2pc")
         there = replace(options, path=self._folder, statepath=options.state, common=common)
-        for key in [found.key for found in committed_files(there)]:
+        for key in [file.key for file in committed_files(there)]:
             body = objects.get(key)
             for number, line in enumerate(body.data.splitlines() if body else ()):
                 yield blake2b(f"{key} {number}".encode(), digest_size=8).hexdigest(), line

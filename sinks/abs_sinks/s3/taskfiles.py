@@ -237,8 +237,8 @@ class TaskFiles:
         name = self._next_name()
         self._files += 1
         key = data_key(self._options.path, folder, name)
-        told = {HANDLE: str(self._handle)}
-        out = self._store.begin(self._pool, key, told, self._patience)
+        metadata = {HANDLE: str(self._handle)}
+        out = self._store.begin(self._pool, key, metadata, self._patience)
         try:
             return DataFile(out, self._partitioning.file_schema, self._options, values)
         except BaseException:

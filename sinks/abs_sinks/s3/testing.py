@@ -51,7 +51,7 @@ class FolderHarness:
         """Every object in the folder that a reader sees."""
         ours = self.options.path.key(OURS, "")
         listed = self._objects.list(self.options.path.folder)
-        return [found.key for found in listed if not found.key.startswith(ours)]
+        return [entry.key for entry in listed if not entry.key.startswith(ours)]
 
     def read(self) -> Sequence[Row]:
         if self.options.protocol == "idempotent":
@@ -73,7 +73,7 @@ class FolderHarness:
 
     def uploads(self) -> list[str]:
         """The keys of all uploads that are open in the folder."""
-        return [found.key for found in self._uploads.list(self.options.path.folder)]
+        return [upload.key for upload in self._uploads.list(self.options.path.folder)]
 
     def leftovers(self, job: str) -> Sequence[str]:
         def is_of_job(key: str) -> bool:
@@ -82,11 +82,11 @@ class FolderHarness:
 
         ours = self.options.path.key(OURS, "")
         seen = {file.key for file in committed_files(self.options)}
-        known = {*self._of_registers(), *seen}
-        kept = [*(found.key for found in self._objects.list(ours)), *self.keys()]
+        expected = {*self._of_registers(), *seen}
+        kept = [*(entry.key for entry in self._objects.list(ours)), *self.keys()]
         return [
             *(f"upload of {key}" for key in self.uploads() if is_of_job(key)),
-            *(f"object {key}" for key in kept if key not in known and is_of_job(key)),
+            *(f"object {key}" for key in kept if key not in expected and is_of_job(key)),
         ]
 
     def _of_registers(self) -> Iterator[str]:
@@ -131,9 +131,9 @@ class FolderHarness:
 
     def close(self) -> None:
         """Remove all of it from the server."""
-        for found in list(self._uploads.list(self.options.path.folder)):
-            self._uploads.abort(found.key, found.upload_id)
-        self._objects.delete([found.key for found in self._objects.list(self.options.path.folder)])
+        for upload in list(self._uploads.list(self.options.path.folder)):
+            self._uploads.abort(upload.key, upload.upload_id)
+        self._objects.delete([entry.key for entry in self._objects.list(self.options.path.folder)])
 
 
 def open_folder(path: str, given: Mapping[str, str]) -> AbstractContextManager[FolderHarness]:

@@ -70,8 +70,8 @@ class TwoPhaseCommitter(Committer):
 
     def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
         if len(committables) >= MANY_HANDLES:
-            found = _each(committables, self._commit)
-            return {c.handle: o for c, o in zip(committables, found, strict=True)}
+            results = _each(committables, self._commit)
+            return {c.handle: o for c, o in zip(committables, results, strict=True)}
         outcomes: dict[HandleName, Outcome] = {}
         for committable in committables:
             if outcomes:
@@ -85,7 +85,9 @@ class TwoPhaseCommitter(Committer):
 
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
         by_owner = self._by_owner().items()
-        return [self._doubt(owner, found) for owner, found in by_owner if job in (None, owner.job)]
+        return [
+            self._doubt(owner, uploads) for owner, uploads in by_owner if job in (None, owner.job)
+        ]
 
     def forget(self, state: JobState) -> None:
         """Nothing: the object itself is the proof of its commit."""
@@ -132,13 +134,13 @@ class TwoPhaseCommitter(Committer):
         """The open uploads of each handle: of data files, and of segments larger than a part."""
         path, dead = self._options.path.folder, self._options.letters
         others = (self._options.state.folder, *((dead.folder,) if dead else ()))
-        found: dict[HandleName, list[Pending]] = defaultdict(list)
+        uploads: dict[HandleName, list[Pending]] = defaultdict(list)
         for folder in (path, *(other for other in others if not other.startswith(path))):
             for pending in self._store.list(folder):
                 owner = handle_of(pending.key) or SEGMENTS.handle_of(pending.key)
                 if owner is not None:
-                    found[owner].append(pending)
-        return found
+                    uploads[owner].append(pending)
+        return uploads
 
 
 def committable(handle: HandleName, rows: int, uploads: Sequence[Upload]) -> Committable:
@@ -157,8 +159,8 @@ def inspected(
     committables: Sequence[Committable], outcome_of: Callable[[Committable], Outcome]
 ) -> dict[HandleName, Inspection]:
     """Inspect each committable, in threads if there are many. Nothing expires on its own."""
-    found = _each(committables, outcome_of)
-    return {c.handle: Inspection(o) for c, o in zip(committables, found, strict=True)}
+    results = _each(committables, outcome_of)
+    return {c.handle: Inspection(o) for c, o in zip(committables, results, strict=True)}
 
 
 def _together(outcomes: set[Outcome]) -> Outcome:

@@ -118,8 +118,10 @@ class PendingUploads:
     @staticmethod
     def _is_whole(upload: Upload, sizes: Mapping[tuple[int, str], int]) -> bool:
         """Whether every part is there as it was sent."""
-        found = [sizes.get(numbered) for numbered in enumerate(upload.etags, 1)]
-        return upload.size == sum(size for size in found if size is not None) and None not in found
+        stored = [sizes.get(numbered) for numbered in enumerate(upload.etags, 1)]
+        return (
+            upload.size == sum(size for size in stored if size is not None) and None not in stored
+        )
 
 
 def _etag_of(upload: Upload) -> str | None:

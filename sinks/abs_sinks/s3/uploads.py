@@ -163,15 +163,15 @@ class Uploads:
 
         A part sent again replaces the older one; SeaweedFS keeps both, and completes by ETag.
         """
-        found = direct_parts(self._options.bucket, key, upload_id)
-        if found is not None:
-            return found
+        parts = direct_parts(self._options.bucket, key, upload_id)
+        if parts is not None:
+            return parts
         sizes: dict[tuple[int, str], int] = {}
         with translate_errors(f"looking at the upload of {self._name(key)}"):
-            call, what = client(self._options.server).list_parts, f"parts of {self._name(key)}"
-            given = {"Bucket": self._bucket, "Key": key, "UploadId": upload_id}
+            call, subject = client(self._options.server).list_parts, f"parts of {self._name(key)}"
+            request = {"Bucket": self._bucket, "Key": key, "UploadId": upload_id}
             try:
-                for page in pages(call, PARTS, what, **given):
+                for page in pages(call, PARTS, subject, **request):
                     for part in page.get("Parts", []):
                         number, etag = int(part["PartNumber"]), str(part["ETag"]).strip('"')
                         sizes[number, etag] = int(part["Size"])
@@ -246,13 +246,13 @@ class Uploads:
         where = self._name(prefix)
         with translate_errors(f"listing the uploads below {where}"):
             call = client(self._options.server).list_multipart_uploads
-            given = {"Bucket": self._bucket, "Prefix": prefix, "MaxUploads": MAX_LISTED}
-            for page in pages(call, UPLOADS, f"uploads below {where}", **given):
+            request = {"Bucket": self._bucket, "Prefix": prefix, "MaxUploads": MAX_LISTED}
+            for page in pages(call, UPLOADS, f"uploads below {where}", **request):
                 now = _date_of(page)
-                for found in page.get("Uploads", []):
-                    began = found.get("Initiated")
+                for upload in page.get("Uploads", []):
+                    began = upload.get("Initiated")
                     age = (now - began).total_seconds() if now and began else None
-                    yield Pending(found["Key"], found["UploadId"], age)
+                    yield Pending(upload["Key"], upload["UploadId"], age)
 
     def _name(self, key: str) -> str:
         return f"s3://{self._bucket}/{key}"
@@ -301,10 +301,10 @@ def direct_parts(bucket: Bucket, key: str, upload_id: str) -> dict[tuple[int, st
     # A cache or a proxy might answer for another upload.
     if (said.get("Key"), said.get("UploadId")) != (key, upload_id):
         return None
-    found = [texts(child) for child in root if local(child) == "Part"]
+    parts = [texts(child) for child in root if local(child) == "Part"]
     try:
         return {
-            (int(part["PartNumber"]), part["ETag"].strip('"')): int(part["Size"]) for part in found
+            (int(part["PartNumber"]), part["ETag"].strip('"')): int(part["Size"]) for part in parts
         }
     except (KeyError, ValueError):
         return None

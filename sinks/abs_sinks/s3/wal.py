@@ -155,16 +155,16 @@ def compose(
     name = replace(min(c.handle for c in segments), attempt=secrets.token_hex(8))
     files = TaskFiles(replace(options, maxfilesize=options.targetfilesize), schema, name)
     dead = None if options.letters is None else letters_files(options, name)
-    opened = [each for each in (files, dead) if each is not None]
+    opened = [one for one in (files, dead) if one is not None]
     try:
         with offering(options.deadletter, OFFERED):
             _fill(files, dead, schema, _batches(options, segments))
-            uploads = [upload for each in opened for upload in each.finish()]
+            uploads = [upload for one in opened for upload in one.finish()]
     except BaseException:
-        for each in opened:
-            each.discard()
+        for writer in opened:
+            writer.discard()
         raise
-    made = committable(name, sum(each.rows for each in opened), uploads)
+    made = committable(name, sum(one.rows for one in opened), uploads)
     counted = replace(made, extra=tuple(sorted((*made.extra, *noted(counts_of(segments))))))
     check_held(counted, files.rows, 0 if dead is None else dead.rows)
     return [counted]
