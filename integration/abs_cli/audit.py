@@ -251,14 +251,14 @@ def duplicates(
                     "--actual`.",
                 )
             history = log.history(found_format.at(table))
-    found = find(history)
+    findings = find(history)
     if as_json:
-        told = [each.to_dict() for each in found]
-        unread = [{"commit": each.name, "properties": each.unread} for each in history.unread]
-        print_json({"commits": len(history.commits), "duplicates": told, "unread": unread})
+        documents = [finding.to_dict() for finding in findings]
+        unread = [{"commit": commit.name, "properties": commit.unread} for commit in history.unread]
+        print_json({"commits": len(history.commits), "duplicates": documents, "unread": unread})
     else:
-        show_duplicates(history, found, people)
-    if any(finding.certain for finding in found):
+        show_duplicates(history, findings, people)
+    if any(finding.certain for finding in findings):
         raise typer.Exit(FAILED)
 
 
@@ -326,9 +326,9 @@ def followed(
                 while left is None or left > 0:
                     left = None if left is None else left - 1
                     with progress_shown():
-                        found = next(rounds)
-                    well = not found.reasons
-                    _tell(found, as_json=as_json)
+                        comparison = next(rounds)
+                    well = not comparison.reasons
+                    _tell(comparison, as_json=as_json)
                     if left != 0:
                         time.sleep(every)
         except UnavailableError as error:

@@ -48,29 +48,31 @@ def report_job(
 
     job = SinksFile.read(path)
     records = epochs_in(_checkpoint(job)) if by_epoch else {}
-    found = {
+    reports = {
         sink.name: _audit(job, sink, settings, records)
         for sink in job.sinks
         if "expected" in sink.audit
     }
-    skipped = [sink.name for sink in job.sinks if sink.name not in found]
-    failing = skipped if strict or not found else []
+    skipped = [sink.name for sink in job.sinks if sink.name not in reports]
+    failing = skipped if strict or not reports else []
     state = _state(job)
     undone = [] if state is None else [decision.epoch for decision in state.open]
     frontier = None if state is None else state.frontier
     there = () if state is None else state.sinks
-    epochs = compared(found, frontier, {one.name: one.since for one in there if one.until is None})
+    epochs = compared(
+        reports, frontier, {one.name: one.since for one in there if one.until is None}
+    )
     if as_json:
         print_json(
             {
-                "sinks": {name: report.to_dict() for name, report in found.items()},
+                "sinks": {name: report.to_dict() for name, report in reports.items()},
                 "not_audited": skipped,
                 "open_epochs": undone,
-                "epochs": [each.to_dict() for each in epochs],
+                "epochs": [entry.to_dict() for entry in epochs],
             }
         )
     else:
-        for name, report in found.items():
+        for name, report in reports.items():
             people.print(f"[bold]{escape(name)}[/]")
             show(report, people)
         if epochs:
@@ -81,8 +83,8 @@ def report_job(
             people.print(f"[{colour}]not audited[/] {names}: without audit = ... in the file")
         for epoch in undone:
             people.print(f"[red]decided but not finished[/] epoch {epoch}")
-    wrong = (*failing, *undone, *(each for each in epochs if each.shortcoming))
-    return not wrong and all(report.clean for report in found.values())
+    wrong = (*failing, *undone, *(entry for entry in epochs if entry.shortcoming))
+    return not wrong and all(report.clean for report in reports.values())
 
 
 def _audit(
@@ -192,10 +194,10 @@ def _expected(job: SinksFile, sink: FiledSink) -> Relation:
 
 
 def _settings(sink: FiledSink, settings: AuditSettings) -> AuditSettings:
-    given = compared_by(
+    options = compared_by(
         sink.audit.get("key", ""), sink.audit.get("columns", ""), sink.audit.get("schema")
     )
-    return replace(settings, **{name: value for name, value in given.items() if value})
+    return replace(settings, **{name: value for name, value in options.items() if value})
 
 
 def _names(text: str) -> list[str]:

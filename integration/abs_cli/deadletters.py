@@ -51,18 +51,18 @@ def list_letters(
 ) -> None:
     """List dead letters without their rows. Exit code 1 if there is any."""
     kept = _kept(url, deadletter, stateschema=stateschema)
-    found = kept.found(job=job, code=code, replayed=replayed)
+    letters = kept.found(job=job, code=code, replayed=replayed)
     if as_json:
-        print_json(found)
-    elif found:
+        print_json(letters)
+    elif letters:
         table = Table(*_SHOWN, box=None)
-        for letter in found:
+        for letter in letters:
             shown = ("" if letter[name] is None else str(letter[name]) for name in _SHOWN)
             table.add_row(*map(escape, shown))
         print_table(table)
     else:
         people.print("no dead letters")
-    if found:
+    if letters:
         raise typer.Exit(FAILED)
 
 
@@ -76,9 +76,9 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Print dead letters with their rows, as JSON in any case. The rows may be personal data."""
-    found = _kept(url, deadletter, stateschema=stateschema).shown(ids)
-    print_json(found)
-    if missing := set(ids) - {str(letter["id"]) for letter in found}:
+    letters = _kept(url, deadletter, stateschema=stateschema).shown(ids)
+    print_json(letters)
+    if missing := set(ids) - {str(letter["id"]) for letter in letters}:
         errors.print(f"not there: {', '.join(sorted(missing))}")
         raise typer.Exit(FAILED)
 
@@ -140,12 +140,12 @@ def replay(
 def _kept(url: str, deadletter: str, table: str | None = None, **more: str | None) -> KeptLetters:
     from abs_sinks.door import format_at
 
-    found = format_at(url)
-    given = {name: value for name, value in more.items() if value is not None}
-    places = found.letters()
+    format_ = format_at(url)
+    options = {name: value for name, value in more.items() if value is not None}
+    places = format_.letters()
     if places is None:
         raise ConfigError(
-            f"{found.name} keeps no dead letters.",
+            f"{format_.name} keeps no dead letters.",
             remedy="name the system that the option deadletter of a sink is about.",
         )
-    return places.at(url, deadletter, table, given)
+    return places.at(url, deadletter, table, options)

@@ -91,11 +91,11 @@ def doctor(
         return
     if not option:
         raise typer.BadParameter("give the options of the job.", param_hint="-o or --sinks")
-    given = _pairs(option)
+    options = _pairs(option)
     from abs_sinks.door import Around
 
     around = Around(_columns(sample, schema), tasks)
-    looked = look(sink or _meant(given), given, around)
+    looked = look(sink or _meant(options), options, around)
     if as_json:
         print_json(document(looked))
     else:
@@ -198,30 +198,30 @@ def _report_job(path: Path, tasks: int | None, *, as_json: bool) -> bool:
     job = SinksFile.read(path)
     sites = {sink.name: Site.of(sink) for sink in job.sinks}
     sinks = [(name, site.format, site.options) for name, site in sites.items()]
-    at_once = commit_at_once([SinkSpec(kind, given, pa.schema([])) for _, kind, given in sinks])
+    at_once = commit_at_once([SinkSpec(kind, options, pa.schema([])) for _, kind, options in sinks])
     looked = {sink.name: _look_beside(sink, job, tasks, composes=not at_once) for sink in job.sinks}
     shared = together(sinks, tasks, at_once=at_once)
     if as_json:
-        named = {name: document(found) for name, found in looked.items()}
+        named = {name: document(report) for name, report in looked.items()}
         print_json({"sinks": named, "findings": listed(shared)})
     else:
-        for name, found in looked.items():
+        for name, result in looked.items():
             people.print(f"[bold]{escape(name)}[/]")
             show(
-                found, speed=False
+                result, speed=False
             )  # abs_spark.epoch, which takes such a file's sinks, does it itself
         people.print("[bold]all sinks together[/]")
         show_findings(shared)
         people.print("one decision: after recovery an epoch is in all targets or in none")
-    return not any(map(fails, [shared, *(found.findings for found in looked.values())]))
+    return not any(map(fails, [shared, *(report.findings for report in looked.values())]))
 
 
 def _look_beside(sink: FiledSink, job: SinksFile, tasks: int | None, *, composes: bool) -> Looked:
     from abs_sinks.door import Around
 
-    given = dict(sink.options) if job.job is None else {**sink.options, "job": job.job}
+    options = dict(sink.options) if job.job is None else {**sink.options, "job": job.job}
     own_register = sink.name == job.register
-    return look(sink.format, given, Around(None, tasks, composes, own_register))
+    return look(sink.format, options, Around(None, tasks, composes, own_register))
 
 
 def look(name: str, given: Mapping[str, str], around: Around) -> Looked:

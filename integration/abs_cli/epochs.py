@@ -37,16 +37,16 @@ def epochs(
     from abs_spark.epochs.record import epochs_of
 
     state = Registers.at(url, stateschema, sinks).of(job)
-    found = epochs_of(state)
+    records = epochs_of(state)
     undone = [decision.epoch for decision in state.open]
     if as_json:
-        told = {"job": state.job, "register": state.register, "finished_up_to": state.frontier}
-        shown = [each.document() for each in found]
-        print_json({**told, "decided_and_open": undone, "epochs": shown})
-    elif not found:
+        head = {"job": state.job, "register": state.register, "finished_up_to": state.frontier}
+        shown = [record.document() for record in records]
+        print_json({**head, "decided_and_open": undone, "epochs": shown})
+    elif not records:
         errors.print(f"{escape(job)} has no epoch yet", soft_wrap=True)
     else:
-        print_table(_table(state, found))
+        print_table(_table(state, records))
     for epoch in undone:
         errors.print(f"[red]decided but not finished[/] epoch {epoch}", soft_wrap=True)
     if undone:
@@ -57,24 +57,24 @@ def _table(state: JobState, found: list[Epoch]) -> Table:
     from abs_spark.epochs.record import iso
 
     table = Table("epoch", "input", "decided", "finished", "rows", "dead", box=None)
-    names = list(dict.fromkeys(at.sink.name for each in found for at in each.targets))
+    names = list(dict.fromkeys(at.sink.name for entry in found for at in entry.targets))
     for name in names:
         table.add_column(escape(name or state.target))
-    for each in found:
-        course = each.course
-        finished = iso(course.finished) or "?" if each.finished else "not yet"
+    for epoch in found:
+        course = epoch.course
+        finished = iso(course.finished) or "?" if epoch.finished else "not yet"
         times = iso(course.input) or "?", iso(course.decided) or "?", finished
-        at = {target.sink.name: _place(target) for target in each.targets}
-        counts = f"{each.rows:,}", f"{each.dead:,}"
+        at = {target.sink.name: _place(target) for target in epoch.targets}
+        counts = f"{epoch.rows:,}", f"{epoch.dead:,}"
         places = (escape(at.get(name, "-")) for name in names)
-        table.add_row(str(each.number), *times, *counts, *places)
+        table.add_row(str(epoch.number), *times, *counts, *places)
     return table
 
 
 def _place(at: At) -> str:
-    found = at.as_of()
+    position = at.as_of()
     more = "" if at.of is None or at.rows is not None else ", no rows"
-    return f"{found.text}{more}" if found.told else f"? {found.unreadable}"
+    return f"{position.text}{more}" if position.told else f"? {position.unreadable}"
 
 
 def wait(

@@ -47,22 +47,22 @@ def reported(text: str) -> Reported:
     """
     from abs_spark.hooks import sentence_for_spark
 
-    found = next(iter([*_FOUND.finditer(text)][-1:]), None)
-    after = text if found is None else text[found.end() :]
+    match = next(iter([*_FOUND.finditer(text)][-1:]), None)
+    after = text if match is None else text[match.end() :]
     if sentence := sentence_for_spark(after):
         return reported(sentence)
-    if found is None:
+    if match is None:
         raise ConfigError(
             "There is no error of abs-sinks in this text: none has a code [ABS-...].",
             remedy="give the text of the error, or the log of the driver, from the first line that "
             "names abs_core.errors.",
         )
-    named = dict(part.split(" ", 1) for part in found["where"].split(", ") if " " in part)
+    named = dict(part.split(" ", 1) for part in match["where"].split(", ") if " " in part)
     epoch = named.get("epoch", "")
     return Reported(
-        found["code"],
-        _BEFORE.sub("", found["what"]).strip(),
-        found["rest"].strip(),
+        match["code"],
+        _BEFORE.sub("", match["what"]).strip(),
+        match["rest"].strip(),
         named.get("job"),
         int(epoch) if epoch.isdigit() else None,
         named.get("handle"),
@@ -71,10 +71,10 @@ def reported(text: str) -> Reported:
 
 def filled(step: str, error: Reported, url: str | None) -> str:
     """The step, with what the error and the command name in place of capitals."""
-    known = {"JOB": error.job, "EPOCH": error.epoch, "HANDLE": error.handle}
+    values = {"JOB": error.job, "EPOCH": error.epoch, "HANDLE": error.handle}
     if url is not None and "://" in url and "@" not in url:  # no secret on a screen
-        known["URL"] = url
-    for name, value in known.items():
+        values["URL"] = url
+    for name, value in values.items():
         if value is not None:
             step = re.sub(rf"\b{name}\b", lambda _, value=value: str(value), step)  # type: ignore[misc]
     return step
@@ -103,20 +103,21 @@ def explain_error(
     if error in {one.code for one in cases()}:
         _tell_code(error, as_json=as_json)
         return
-    told = reported(_text(error))
-    case = case_of(told.code, f"{told.what} {told.remedy}")
+    failure = reported(_text(error))
+    case = case_of(failure.code, f"{failure.what} {failure.remedy}")
     if case is None:
         raise ConfigError(
-            f"This release does not know the code {told.code}.", remedy="ask a newer release."
+            f"This release does not know the code {failure.code}.", remedy="ask a newer release."
         )
-    steps = [filled(step, told, url) for step in case.steps]
-    state = _state(told, url, stateschema, sinks) if url or sinks else []
+    steps = [filled(step, failure, url) for step in case.steps]
+    state = _state(failure, url, stateschema, sinks) if url or sinks else []
     if as_json:
         print_json(
-            asdict(told) | {"meaning": case.meaning, "do": steps, "see": _page(case), "now": state}
+            asdict(failure)
+            | {"meaning": case.meaning, "do": steps, "see": _page(case), "now": state}
         )
         return
-    _show(told, case, steps, state)
+    _show(failure, case, steps, state)
 
 
 def _text(given: str) -> str:
@@ -137,11 +138,11 @@ def _page(case: Case) -> str:
 
 def _tell_code(code: str, *, as_json: bool) -> None:
     """Print every situation that a code stands for."""
-    found = [case for case in cases() if case.code == code]
+    situations = [case for case in cases() if case.code == code]
     if as_json:
-        print_json([{**asdict(case), "see": _page(case)} for case in found])
+        print_json([{**asdict(case), "see": _page(case)} for case in situations])
         return
-    for case in found:
+    for case in situations:
         sign = f', where the text says "{case.sign}"' if case.sign else ""
         people.print(f"[bold]{code}[/]{escape(sign)}", soft_wrap=True)
         _show_case(case, list(case.steps))
@@ -216,9 +217,9 @@ def cases() -> tuple[Case, ...]:
 
 def case_of(code: str, text: str) -> Case | None:
     """The situation that a text of this code reports; None for an unknown code."""
-    known = [case for case in cases() if case.code == code]
-    told = [case for case in known if case.sign and case.sign in text]
-    return next(iter(told + [case for case in known if not case.sign]), None)
+    of_code = [case for case in cases() if case.code == code]
+    signed = [case for case in of_code if case.sign and case.sign in text]
+    return next(iter(signed + [case for case in of_code if not case.sign]), None)
 
 
 def kinds(root: type[AbsError] = AbsError) -> Iterator[type[AbsError]]:

@@ -82,13 +82,13 @@ def list_handles(
         with errors.status(f"reading topic {escape(topic)} ..."):
             sent = undecided_attempts(_cluster(url), topic)
         fates += [
-            (each, fate_of_attempt(states.get(each.handle.job), each.handle)) for each in sent
+            (doubt, fate_of_attempt(states.get(doubt.handle.job), doubt.handle)) for doubt in sent
         ]
     gone = _gone(state, list(states.values()), {doubt.handle for doubt in doubts})
     # Handles that this command cannot act on may be prepared, too: they are reported once.
-    told = {each.doubt.handle for each in gone}
-    fates = [one for one in fates if one[0].handle not in told]
-    fates += [(each.doubt, each.fate) for each in gone]
+    handles = {lost.doubt.handle for lost in gone}
+    fates = [one for one in fates if one[0].handle not in handles]
+    fates += [(lost.doubt, lost.fate) for lost in gone]
     if unread := [t for t in state.attempted() if t not in (attempts or ())]:
         errors.print(
             "not searched for undecided attempts of protocol=idempotent (use --attempts TOPIC): "
@@ -96,13 +96,13 @@ def list_handles(
             soft_wrap=True,
         )
     if as_json:
-        print_json([_document(doubt, what) for doubt, what in fates])
+        print_json([_document(doubt, fate) for doubt, fate in fates])
     elif fates:
         _show(fates)
     else:
         people.print(f"nothing in doubt at {escape(state.where)}", soft_wrap=True)
-    for each in gone:
-        errors.print(escape(each.text), soft_wrap=True)
+    for entry in gone:
+        errors.print(escape(entry.text), soft_wrap=True)
     if fates:
         raise typer.Exit(FAILED)
 
@@ -116,15 +116,15 @@ def _gone(state: Registers, jobs: Sequence[JobState], listed: Collection[HandleN
     """
     gone: list[Lost] = []
     misfits = 0
-    for known in jobs:
-        whose = f"handles of job {known.job}"
+    for job_state in jobs:
+        whose = f"handles of job {job_state.job}"
         try:
-            if state.job not in (None, known.job):  # its sinks of the same names are others
+            if state.job not in (None, job_state.job):  # its sinks of the same names are others
                 said = f"lost {whose}; the file is of job {state.job}"
-            elif elsewhere := state.targets_elsewhere(known):
+            elif elsewhere := state.targets_elsewhere(job_state):
                 said = f"{whose} at {', '.join(elsewhere)}"
             else:
-                gone += lost_handles(state, known, listed)
+                gone += lost_handles(state, job_state, listed)
                 continue
         except ConfigError as error:  # a file that names no job may be of any
             misfits += 1
@@ -182,23 +182,23 @@ def accept_loss(
     state = Registers.at(url, stateschema, sinks)
     coordinator = state.coordinator(state.of(job))
     losses = coordinator.lost(epoch)
-    for each in losses:
-        unsure = each.outcome is Outcome.UNKNOWN
-        why = "refused" if each.refusal else "perhaps lost" if unsure else "lost"
+    for loss in losses:
+        unsure = loss.outcome is Outcome.UNKNOWN
+        why = "refused" if loss.refusal else "perhaps lost" if unsure else "lost"
         errors.print(
-            f"[red]{why}[/] {each.committable.rows} rows of {each.committable.handle}"
-            f"{'' if each.refusal is None else ': ' + escape(each.refusal.what)}",
+            f"[red]{why}[/] {loss.committable.rows} rows of {loss.committable.handle}"
+            f"{'' if loss.refusal is None else ': ' + escape(loss.refusal.what)}",
             soft_wrap=True,
         )
-    lost = [each.committable for each in losses]
+    lost = [entry.committable for entry in losses]
     rows = sum(committable.rows for committable in lost)
-    unknown = [each for each in losses if each.outcome is Outcome.UNKNOWN]
+    unknown = [entry for entry in losses if entry.outcome is Outcome.UNKNOWN]
     if unknown:
         errors.print(escape(" ".join(told(unknown, "this command"))), soft_wrap=True)
     there = "are not known to be in the target" if unknown else "are not in the target"
     asked = f"{rows} rows of {len(lost)} handles {there}. Finish epoch {epoch}?"
     confirm(asked, yes=yes or not lost)
-    handles = [str(each.handle) for each in lost]
+    handles = [str(committable.handle) for committable in lost]
     with noted("accept-loss", job, state.url, epoch=epoch, lost=handles):
         after = coordinator.accept_loss(epoch, lost)
     text = f"[green]finished[/] {escape(job)} up to epoch {after.frontier}"
@@ -254,23 +254,23 @@ def abort(
         return
     state = Registers.at(url, stateschema, sinks)
     stored = state.register.load(job)
-    known = None if stored is None else stored.state
+    job_state = None if stored is None else stored.state
     if fence and not dry_run:
-        known = _fenced(state, job)
+        job_state = _fenced(state, job)
     doubts = state.in_doubt(job)
     names = [doubt.handle for doubt in doubts]
-    if known is None and not orphan:
+    if job_state is None and not orphan:
         raise _no_register(state, job, names)
-    doomed = [] if known is None else protocol.sweep(known, known.generation, names)
-    doomed += [_orphan(text, names, known) for text in orphan or ()]
+    doomed = [] if job_state is None else protocol.sweep(job_state, job_state.generation, names)
+    doomed += [_orphan(text, names, job_state) for text in orphan or ()]
     fates = [(doubt, "will be aborted") for doubt in doubts if doubt.handle in set(doomed)]
     if as_json:
-        print_json([_document(doubt, what) for doubt, what in fates])
+        print_json([_document(doubt, fate) for doubt, fate in fates])
     elif dry_run:
         _show(fates)
     if not dry_run:
         with noted("abort", job, state.url, handles=[str(handle) for handle in doomed]):
-            state.committer(known).abort(doomed)
+            state.committer(job_state).abort(doomed)
     said = "would abort" if dry_run else "aborted"
     left = len(names) - len(doomed)
     why = f": {_LEFT}" if left else ""
@@ -279,10 +279,10 @@ def abort(
 
 def _fenced(state: Registers, job: str) -> JobState:
     """The job's state without its last run, whose handles are ended."""
-    known = state.of(job)
-    state.check_whole(known)
+    job_state = state.of(job)
+    state.check_whole(job_state)
     with noted("fence", job, state.url):
-        return take_over(state.register, state.committer(known), known)
+        return take_over(state.register, state.committer(job_state), job_state)
 
 
 def _cluster(url: str | None) -> str:
@@ -302,22 +302,22 @@ def _give_up(job: str, url: str, topic: str, orphans: list[str], *, dry_run: boo
 
     with noted("give up attempts", job, url, topic=topic, orphans=orphans):
         given_up = give_up_named(url, topic, job, named)
-    for each in given_up:
+    for attempt in given_up:
         errors.print(
-            f"[green]given up[/] what job {job} did not decide before generation {each.generation} "
-            f"(register {each.register}); {each.note}"
+            f"[green]given up[/] what job {job} did not decide before generation {attempt.generation} "
+            f"(register {attempt.register}); {attempt.note}"
         )
 
 
 def _show(fates: Sequence[tuple[InDoubt, str]]) -> None:
     sized = any(doubt.size is not None for doubt, _ in fates)
     table = Table("job", "epoch", "task", "age", *(["size"] * sized), "fate", "handle", box=None)
-    for doubt, what in fates:
+    for doubt, fate in fates:
         handle = doubt.handle
         age = "" if doubt.age_seconds is None else f"{doubt.age_seconds:.0f} s"
         where = ("-", "-") if _is_bounded(handle) else (str(handle.epoch), str(handle.partition))
         size = [decimal(doubt.size) if doubt.size is not None else ""] * sized
-        table.add_row(handle.job, *where, age, *size, what, _shown(handle))
+        table.add_row(handle.job, *where, age, *size, fate, _shown(handle))
     print_table(table)
 
 

@@ -46,19 +46,20 @@ def reset(
     from abs_core.moving import reset as begin_again
 
     state = Registers.at(url, stateschema, sinks)
-    known = state.of(job)
-    state.check_whole(known)
+    job_state = state.of(job)
+    state.check_whole(job_state)
     asked = (
-        f"{job} has committed {done(known)} to {known.target}. Forget it, and start from nothing?"
+        f"{job} has committed {done(job_state)} to {job_state.target}. Forget it, and start from "
+        "nothing?"
     )
     confirm(asked, yes=yes)
     with noted("reset", job, state.url):
-        state.give_up(known)
-        begin_again(state.register, state.committer(known), job, partial(_forget_rows, state))
+        state.give_up(job_state)
+        begin_again(state.register, state.committer(job_state), job, partial(_forget_rows, state))
         if checkpoint is not None:
-            _forget(checkpoint, known)
+            _forget(checkpoint, job_state)
     text = f"[green]reset[/] {escape(job)}"
-    report(text, as_json=as_json, did="reset", job=job, frontier=known.frontier)
+    report(text, as_json=as_json, did="reset", job=job, frontier=job_state.frontier)
 
 
 @app.command()

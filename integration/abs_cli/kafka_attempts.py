@@ -29,11 +29,11 @@ def undecided_attempts(url: str, topic: str) -> list[InDoubt]:
     now = time.time()
     return [
         InDoubt(
-            each.handle,
-            max(0.0, now - each.first_ms / 1000) if each.first_ms > 0 else None,
-            f"{each.records} records in topic {topic}, the first one at {each.first}",
+            attempt.handle,
+            max(0.0, now - attempt.first_ms / 1000) if attempt.first_ms > 0 else None,
+            f"{attempt.records} records in topic {topic}, the first one at {attempt.first}",
         )
-        for each in undecided(dict(settings.pairs), topic)
+        for attempt in undecided(dict(settings.pairs), topic)
     ]
 
 

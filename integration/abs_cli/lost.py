@@ -53,31 +53,33 @@ def lost_handles(
     Empty for a decision that a run finishes meanwhile. Changes nothing. Raises TargetError if the
     target does not answer.
     """
-    found: dict[Decision, list[Lost]] = {}
+    by_decision: dict[Decision, list[Lost]] = {}
     for decision in job.open:
         outcomes, unread = _outcomes(state.committer(job), decision)
         others = [c for c in decision.committables if outcomes.get(c) is not Outcome.COMMITTED]
         rest = committed_elsewhere(decision, others)
-        found[decision] = [
+        by_decision[decision] = [
             _unread(job.job, decision, c, unread[c]) for c in others if c in unread
         ] + [
             _lost(job.job, decision, c, outcome, rest)
             for c in others
             if c not in unread and (outcome := outcomes.get(c, Outcome.UNKNOWN)) in _GONE
         ]
-        found[decision] += [
+        by_decision[decision] += [
             _unlisted(job.job, decision, c)
             for c in others
             if listed is not None
             and outcomes.get(c) is Outcome.PREPARED
             and c.held_as not in listed
         ]
-    if not any(found.values()):
+    if not any(by_decision.values()):
         return []
     # What is finished has no proof left that it was committed: look again which are open still.
     stored = state.register.load(job.job)
     open_still: Sequence[Decision] = () if stored is None else stored.state.open
-    return [each for decision in found if decision in open_still for each in found[decision]]
+    return [
+        lost for decision in by_decision if decision in open_still for lost in by_decision[decision]
+    ]
 
 
 def _outcomes(
@@ -96,8 +98,8 @@ def _outcomes(
             seen = committer.inspect(share)
         except UnknownProtocolError:
             for c in share:
-                what = f"protocol {c.protocol!r:.50} is not known to this version"
-                unread[c] = what, f"{newer(c.release)}."
+                problem = f"protocol {c.protocol!r:.50} is not known to this version"
+                unread[c] = problem, f"{newer(c.release)}."
         except CorruptionError as error:
             if len(share) == 1:
                 unread[share[0]] = error.what.rstrip("."), error.remedy
@@ -110,13 +112,13 @@ def _outcomes(
 
 def _unread(job: str, decision: Decision, committable: Committable, why: tuple[str, str]) -> Lost:
     """Listed without an outcome."""
-    what, remedy = why
+    problem, remedy = why
     text = (
         f"{committable.rows} rows of epoch {decision.epoch} of job {job}: handle "
-        f"{committable.handle} was decided, but {what}. What to do: {remedy}"
+        f"{committable.handle} was decided, but {problem}. What to do: {remedy}"
     )
-    doubt = InDoubt(committable.handle, None, f"{committable.rows} rows; {what}")
-    return Lost(doubt, f"unknown: {what}", text)
+    doubt = InDoubt(committable.handle, None, f"{committable.rows} rows; {problem}")
+    return Lost(doubt, f"unknown: {problem}", text)
 
 
 def _unlisted(job: str, decision: Decision, committable: Committable) -> Lost:
@@ -134,13 +136,13 @@ def _lost(
 ) -> Lost:
     way_out = f"`abs in-doubt accept-loss {job} {decision.epoch}`"
     sure = outcome is Outcome.ABORTED
-    what, remedy = told([Loss(committable, outcome)], way_out)
+    sentence, remedy = told([Loss(committable, outcome)], way_out)
     fate = f"lost: {way_out}" if sure else f"not found: `abs in-doubt commit {job}` says more"
     where = dict(committable.extra).get(OFFSETS)
     held = f", sent to {where}" if where else ""
     text = (
         f"{rows_of([committable])} of epoch {decision.epoch} of job {job}{held}: handle "
-        f"{committable.handle} was decided. {what}{rest} What to do: {remedy}"
+        f"{committable.handle} was decided. {sentence}{rest} What to do: {remedy}"
     )
     doubt = InDoubt(committable.handle, None, f"{rows_of([committable])}{held}.{rest}")
     return Lost(doubt, fate, text)

@@ -157,6 +157,6 @@ def handle_of(text: str, listing: str) -> HandleName:
 def one_of(kind: type[Kind], option: str, text: str) -> Kind:
     """The member of that name; raises OptionError."""
     if text not in list(kind):
-        known = ", ".join(kind)
-        raise OptionError(f"There is no {option} {text!r}.", remedy=f"choose from {known}.")
+        names = ", ".join(kind)
+        raise OptionError(f"There is no {option} {text!r}.", remedy=f"choose from {names}.")
     return kind(text)

@@ -49,9 +49,9 @@ def list_jobs(
     """
     from abs_core.births.parent import batch_jobs
 
-    found = Registers.at(url, stateschema, sinks).jobs()
-    streams, batches = batch_jobs(stored.state for stored in found)
-    changed = {stored.state.job: _moment(stored) for stored in found}
+    entries = Registers.at(url, stateschema, sinks).jobs()
+    streams, batches = batch_jobs(stored.state for stored in entries)
+    changed = {stored.state.job: _moment(stored) for stored in entries}
     if as_json:
         listed = [_document(state, changed[state.job]) for state in streams]
         print_json(listed + [tokens.document(b) for b in batches])
@@ -66,13 +66,13 @@ def list_jobs(
         table.add_row(*named, generation, frontier, still_open, changed[state.job])
     for batch in batches:
         count = len(batch.states)
-        what = f"{count} token{'' if count == 1 else 's'}"
+        summary = f"{count} token{'' if count == 1 else 's'}"
         if batch.missing:
-            what += f", {len(batch.missing)} lost"
+            summary += f", {len(batch.missing)} lost"
         targets = "\n".join(sorted({state.target for state in batch.states}))
         still_open = str(sum(len(state.open) for state in batch.states))
         last = max((changed[state.job] or "" for state in batch.states), default="")
-        table.add_row(escape(batch.job), escape(targets), "", what, still_open, last)
+        table.add_row(escape(batch.job), escape(targets), "", summary, still_open, last)
     print_table(table)
 
 
@@ -229,11 +229,11 @@ def rename(
     from abs_core.moving import rename as move
 
     state = Registers.at(url, stateschema, sinks)
-    known = state.of(job)
-    state.check_whole(known)
+    job_state = state.of(job)
+    state.check_whole(job_state)
     with noted("rename", job, state.url, new=new):
-        state.give_up(known)
-        moved = move(state.register, state.committer(known), job, job_key(new))
+        state.give_up(job_state)
+        moved = move(state.register, state.committer(job_state), job, job_key(new))
     text = (
         f"[green]renamed[/] {escape(job)} to {escape(moved.job)}, which has committed {done(moved)}"
     )
@@ -269,13 +269,13 @@ def move(
     from abs_core.moving import move as move_state
 
     state = Registers.at(url, stateschema, sinks)
-    known = state.of(job)
-    if known.moved_to is None:
-        state.check_whole(known)
+    job_state = state.of(job)
+    if job_state.moved_to is None:
+        state.check_whole(job_state)
     other = _other_place(state, to, to_sink, to_stateschema)
     with noted("move", job, state.url, to=other.place(job)):
-        state.give_up(known)
-        moved = move_state(state.register, state.committer(known), job, other)
+        state.give_up(job_state)
+        moved = move_state(state.register, state.committer(job_state), job, other)
     place = other.place(job)
     text = f"[green]moved[/] {escape(job)} to {escape(place)}; it has committed {done(moved)}"
     report(text, as_json=as_json, did="moved", job=job, to=place, frontier=moved.frontier)

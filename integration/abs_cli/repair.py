@@ -42,8 +42,8 @@ class Lost:
     end: tuple[Any, ...] = ()
 
     def document(self) -> dict[str, Any]:
-        told = {"epoch": self.recent.epoch, "rows": self.shown.rows, "token": self.token}
-        return {**told, "from": list(self.start), "to": list(self.end)}
+        head = {"epoch": self.recent.epoch, "rows": self.shown.rows, "token": self.token}
+        return {**head, "from": list(self.start), "to": list(self.end)}
 
 
 def repair(
@@ -85,7 +85,7 @@ def repair(
     there = state.register if sink is None else state.sinks[sink].register
     with noted("repair", job, state.url, epochs=epochs):
         _finish(state.register, stored, lost, there)
-    rows = sum(each.shown.rows for each in lost)
+    rows = sum(entry.shown.rows for entry in lost)
     text = (
         f"[green]repaired[/] {escape(job)}: {len(lost)} epoch(s) with {rows} rows are there again"
     )
@@ -94,17 +94,17 @@ def repair(
 
 def _numbers(text: str) -> list[int]:
     """The epochs of ``4 to 7, 9``."""
-    found: list[int] = []
+    numbers: list[int] = []
     try:
         for span in text.split(","):
             first, _, last = span.partition(" to ")
-            found += range(int(first), int(last or first) + 1)
+            numbers += range(int(first), int(last or first) + 1)
     except ValueError as error:
         raise OptionError(
             f"These are no epochs: {text[:100]!r}.",
             remedy="write them as the error does: 4 to 7, 9.",
         ) from error
-    return found
+    return numbers
 
 
 def _lost(state: JobState, epoch: int, sink: str | None, checkpoint: str | None) -> Lost:
@@ -135,9 +135,11 @@ def _with_input(state: JobState, lost: Lost, checkpoint: str) -> Lost:
     from abs_core.rowdigest import is_row_digest
     from abs_spark.checkpoint.spark_files import fingerprint, offsets
 
-    epoch, known = lost.recent.epoch, lost.recent.fingerprint
-    found = fingerprint(checkpoint, epoch)
-    if found is None or (known is not None and not is_row_digest(known) and found != known):
+    epoch, committed = lost.recent.epoch, lost.recent.fingerprint
+    current = fingerprint(checkpoint, epoch)
+    if current is None or (
+        committed is not None and not is_row_digest(committed) and current != committed
+    ):
         raise ReplayMismatchError(
             f"The checkpoint has not the input with which epoch {epoch} was committed.",
             job=state.job,
@@ -150,13 +152,13 @@ def _with_input(state: JobState, lost: Lost, checkpoint: str) -> Lost:
 
 def _show(lost: list[Lost], *, as_json: bool) -> None:
     if as_json:
-        print_json([each.document() for each in lost])
+        print_json([entry.document() for entry in lost])
         return
     table = Table("epoch", "rows", "epoch=", "input from", "to", box=None)
-    for each in lost:
-        ends = ("\n".join(map(json.dumps, offsets)) for offsets in (each.start, each.end))
-        told = str(each.recent.epoch), str(each.shown.rows), each.token, *ends
-        table.add_row(*map(escape, told))
+    for epoch in lost:
+        ends = ("\n".join(map(json.dumps, offsets)) for offsets in (epoch.start, epoch.end))
+        cells = str(epoch.recent.epoch), str(epoch.shown.rows), epoch.token, *ends
+        table.add_row(*map(escape, cells))
     people.print(table)
 
 
@@ -170,10 +172,10 @@ def _finish(register: Inventory, stored: Stored, lost: list[Lost], there: Invent
     from abs_core.contracts import Conflict
 
     state = stored.state
-    by_epoch = {each.recent.epoch: _again(state, each, there) for each in lost}
+    by_epoch = {entry.recent.epoch: _again(state, entry, there) for entry in lost}
     recent = tuple(
-        replace(each, shown=by_epoch[each.epoch]) if each.epoch in by_epoch else each
-        for each in state.recent
+        replace(record, shown=by_epoch[record.epoch]) if record.epoch in by_epoch else record
+        for record in state.recent
     )
     repaired = replace(state, recent=recent)
     if isinstance(register.compare_and_set(state.job, stored.version, repaired), Conflict):
@@ -192,18 +194,18 @@ def _again(state: JobState, lost: Lost, there: Inventory) -> tuple[Shown, ...]:
     stored = there.load(job_key(state.job, lost.token))
     batch = None if stored is None or stored.state.open else stored.state.record(0)
     if batch is None or batch.rows != lost.shown.rows:
-        what = "is not written again" if batch is None else f"was written with {batch.rows} rows"
+        fate = "is not written again" if batch is None else f"was written with {batch.rows} rows"
         raise ProtocolError(
-            f"Epoch {epoch}, which had {lost.shown.rows} rows there, {what} under the token "
+            f"Epoch {epoch}, which had {lost.shown.rows} rows there, {fate} under the token "
             f"{lost.token}. Nothing is recorded.",
             job=state.job,
             epoch=epoch,
             remedy="write exactly its rows by a batch write with that token; rows that were written "
             "besides must be removed from the target.",
         )
-    known, made = lost.recent.fingerprint, batch.fingerprint
-    if known and made and is_row_digest(known) and is_row_digest(made) and not state.sinks:
-        differs = read_row_digest(made).differs_from(read_row_digest(known))
+    committed, made = lost.recent.fingerprint, batch.fingerprint
+    if committed and made and is_row_digest(committed) and is_row_digest(made) and not state.sinks:
+        differs = read_row_digest(made).differs_from(read_row_digest(committed))
         if differs is not None:
             raise ReplayMismatchError(
                 f"Epoch {epoch} was written again with other rows: {differs}.",
@@ -212,5 +214,5 @@ def _again(state: JobState, lost: Lost, there: Inventory) -> tuple[Shown, ...]:
                 remedy="remove them from the target, and let the job go on without this epoch by the "
                 "consent that its start asks for.",
             )
-    others = tuple(each for each in lost.recent.shown if each.sink != number)
-    return (*others, *(replace(each, sink=number) for each in batch.shown))
+    others = tuple(mark for mark in lost.recent.shown if mark.sink != number)
+    return (*others, *(replace(mark, sink=number) for mark in batch.shown))

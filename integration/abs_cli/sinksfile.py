@@ -65,7 +65,7 @@ class SinksFile:
     def read(cls, path: Path) -> SinksFile:
         """Read the file; raises ConfigError if it cannot be read or does not describe a job."""
         try:
-            found = tomllib.loads(path.read_text(encoding="utf-8"))
+            document = tomllib.loads(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             # The reason alone: a line of the file may hold a password.
             why = error.strerror if isinstance(error, OSError) else type(error).__name__
@@ -74,7 +74,7 @@ class SinksFile:
                 remedy="name a TOML file; see `abs doctor --help`.",
             ) from None
         try:
-            return _job(found)
+            return _job(document)
         except AbsError as error:
             raise ConfigError(f"{path}: {error.what}", remedy=error.remedy) from error
 

@@ -68,8 +68,8 @@ class Site:
         """The site of a URL, without connecting; raises OptionError if the URL cannot be read."""
         from abs_sinks.door import format_at
 
-        found = format_at(url)
-        return cls(found, found.at(url, None, schema))
+        format_ = format_at(url)
+        return cls(format_, format_.at(url, None, schema))
 
     @classmethod
     def of(cls, sink: FiledSink) -> Site:
@@ -83,15 +83,15 @@ class Site:
         from abs_sinks.door import format_named
         from abs_spark.sink_spec import parse
 
-        found = format_named(sink.format)
-        options = parse(found, sink.options, started=False)
+        format_ = format_named(sink.format)
+        options = parse(format_, sink.options, started=False)
         if options.common.protocol == "idempotent":
             raise OptionError(
                 f"The sink {sink.name} has protocol=idempotent, which cannot be used together with "
                 "other sinks: its rows are visible before the decision.",
                 remedy="set protocol=2pc or wal; for a job with this sink alone use --url.",
             )
-        return cls(found, options)
+        return cls(format_, options)
 
     @cached_property
     def _both(self) -> tuple[Inventory, Committer]:
@@ -148,10 +148,10 @@ class Registers:
 
     def jobs(self) -> Sequence[Stored]:
         """Every job here; raises ConfigError if the place does not exist."""
-        found = self.register.jobs()
-        if not found:
+        jobs = self.register.jobs()
+        if not jobs:
             self.home.format.check_there(self.home.options)
-        return found
+        return jobs
 
     def of(self, job: str) -> JobState:
         """The state of a job; raises ConfigError if it does not exist."""
@@ -169,8 +169,8 @@ class Registers:
 
         Raises as ``jobs``.
         """
-        known = ", ".join(stored.state.job for stored in self.jobs())
-        look = f"name one of the jobs here: {known}" if known else "look at the URL: no job is here"
+        names = ", ".join(stored.state.job for stored in self.jobs())
+        look = f"name one of the jobs here: {names}" if names else "look at the URL: no job is here"
         return ConfigError(f"There is no register of job {job!r} here.", remedy=f"{look}.")
 
     def attempted(self) -> Sequence[str]:
@@ -187,15 +187,17 @@ class Registers:
     def forget(self, state: JobState, letters: bool | None = None) -> list[str]:
         """See ``SinkFormat``, of every named system."""
         sites = self.sinks.values() or (self.home,)
-        told = [line for site in sites for line in site.format.forget(site.options, state, letters)]
-        return list(dict.fromkeys(told))
+        lines = [
+            line for site in sites for line in site.format.forget(site.options, state, letters)
+        ]
+        return list(dict.fromkeys(lines))
 
     def in_doubt(self, job: str | None) -> list[InDoubt]:
         """Pre-committed handles in every named system."""
         sites = self.sinks.values() or (self.home,)
-        told = [doubt for site in sites for doubt in site.committer.in_doubt(job)]
+        doubts = [doubt for site in sites for doubt in site.committer.in_doubt(job)]
         # Two sinks on one server see the same handles.
-        return list({doubt.handle: doubt for doubt in told}.values())
+        return list({doubt.handle: doubt for doubt in doubts}.values())
 
     def committer(self, state: JobState | None) -> Committer:
         """The committer of a job's handles in every named system.
@@ -245,9 +247,9 @@ class Registers:
         if state is None:
             return dict(enumerate(self.sinks))
         there = {name: site.format.identity(site.options) for name, site in self.sinks.items()}
-        known = state.sinks or (NamedSink(0, "", state.target, 0),)
-        found: dict[int, str] = {}
-        for sink in known:
+        entries = state.sinks or (NamedSink(0, "", state.target, 0),)
+        names: dict[int, str] = {}
+        for sink in entries:
             same = [name for name, target in there.items() if target == sink.target]
             if sink.name in there and sink.until is None and sink.name not in same:
                 raise ConfigError(
@@ -257,8 +259,8 @@ class Registers:
                     remedy="correct the file.",
                 )
             if same:
-                found[sink.number] = sink.name if sink.name in same else same[0]
-        return found
+                names[sink.number] = sink.name if sink.name in same else same[0]
+        return names
 
 
 def _elsewhere(state: JobState, here: SinkFormat) -> list[str]:
@@ -269,7 +271,7 @@ def _elsewhere(state: JobState, here: SinkFormat) -> list[str]:
     systems = {target: format_of(target.partition(":")[0]) for target in targets}
     apart = [target for target in targets if systems[target] not in (here, None)]
     # Several of one kind: which of them lies here the register's place alone does not tell.
-    return apart if apart or len({here.container(each) for each in targets}) == 1 else targets
+    return apart if apart or len({here.container(target) for target in targets}) == 1 else targets
 
 
 def _gone(number: int, committable: Committable) -> ConfigError:

@@ -24,23 +24,23 @@ def beside(state: Registers, job: str) -> BatchJob | None:
     """The tokens of that name, also beside a job of the same name; None if there are none."""
     from abs_core.births.parent import batch_jobs
 
-    found = batch_jobs(stored.state for stored in state.jobs())[1]
-    return next((one for one in found if one.job == job), None)
+    batches = batch_jobs(stored.state for stored in state.jobs())[1]
+    return next((one for one in batches if one.job == job), None)
 
 
 def document(job: BatchJob) -> dict[str, Any]:
     """One batch job as ``--json`` shows it."""
     from abs_core.births.parent import token_of
 
-    known = {} if job.parent is None else {token.token: token.at for token in job.parent.tokens}
+    moments = {} if job.parent is None else {token.token: token.at for token in job.parent.tokens}
     there = [token_of(state.job) for state in job.states]
     return {
         "job": job.job,
         "targets": sorted({state.target for state in job.states}),
         "tokens": len(job.states),
         "noted": [
-            {"token": token, "at": known.get(token)}
-            for token in sorted({*known, *filter(None, there)})
+            {"token": token, "at": moments.get(token)}
+            for token in sorted({*moments, *filter(None, there)})
         ],
         "open": sum(len(state.open) for state in job.states),
         "lost": [token.token for token in job.missing],

@@ -61,12 +61,12 @@ def _write(line: Mapping[str, object]) -> None:
     }
     try:
         make_durably(path.parent)
-        known = path.exists()
+        existed = path.exists()
         with open(path, "a", encoding="utf-8", opener=owners_alone) as file:
             file.write(json.dumps({**who, **line}, default=str) + "\n")
             file.flush()
             os.fsync(file.fileno())
-        if not known:
+        if not existed:
             flush_folder(path.parent)
     except OSError as error:
         raise ConfigError(
