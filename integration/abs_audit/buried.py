@@ -48,9 +48,9 @@ class WithDeadLetters(Relation):
     ) -> Iterator[DuckDBPyRelation]:
         # A letter that says no sink may be of any.
         ids = [
-            each["id"]
-            for each in self.letters.found()
-            if each["sink"] is None or self.is_of(each["sink"])
+            letter["id"]
+            for letter in self.letters.found()
+            if letter["sink"] is None or self.is_of(letter["sink"])
         ]
         groups, unread = readable(self.letters.shown(ids))
         self.unread.clear()
@@ -58,12 +58,12 @@ class WithDeadLetters(Relation):
         with self.target.rows(connection, names) as there:
             rows = there
             for those, read in groups:
-                places = pa.array([f"dead letter {each['id']}" for each in those], pa.string())
+                places = pa.array([f"dead letter {letter['id']}" for letter in those], pa.string())
                 try:
                     batch = self.target.unfolded(read, [name for name in names if name != PLACE])
                     table = _named(batch.append_column(PLACE, places), names)
                 except SchemaError as error:
-                    self.unread.update({each["id"]: error.what for each in those})
+                    self.unread.update({letter["id"]: error.what for letter in those})
                     continue
                 dead = carried(connection.from_arrow(table), names)
                 # A column that was carried by an expression is named by it.
@@ -89,10 +89,12 @@ def with_dead_letters(
     Raises:
         ConfigError: the target's system keeps none.
     """
-    found = format_at(url)
-    letters, is_of = side_of(found).letters(url, deadletter, table, stateschema)
+    format_ = format_at(url)
+    letters, is_of = side_of(format_).letters(url, deadletter, table, stateschema)
     if letters is None:
-        raise ConfigError(f"{found.name} keeps no dead letters.", remedy="leave --deadletters out.")
+        raise ConfigError(
+            f"{format_.name} keeps no dead letters.", remedy="leave --deadletters out."
+        )
     return WithDeadLetters(target, letters, is_of)
 
 

@@ -14,16 +14,16 @@ from abs_core.errors import SchemaError
 
 def types_of(rows: DuckDBPyRelation, name: str) -> dict[str, Type]:
     """The types of all columns. Raises SchemaError for a type that the audit cannot compare."""
-    found = {}
-    for column, given in zip(rows.columns, rows.types, strict=True):
-        known = type_of(given)
-        if known is None:
+    types = {}
+    for column, duck_type in zip(rows.columns, rows.types, strict=True):
+        kind = type_of(duck_type)
+        if kind is None:
             raise SchemaError(
-                f"{name}: the audit cannot compare values of type {given} (column {column!r}).",
+                f"{name}: the audit cannot compare values of type {duck_type} (column {column!r}).",
                 remedy="convert the column in a copy or a view.",
             )
-        found[column] = known
-    return found
+        types[column] = kind
+    return types
 
 
 def carried(rows: DuckDBPyRelation, names: Sequence[str]) -> DuckDBPyRelation:
@@ -41,12 +41,12 @@ def carried(rows: DuckDBPyRelation, names: Sequence[str]) -> DuckDBPyRelation:
 
 def _carried(name: str, given: DuckDBPyType) -> str:
     column = quoted(name)
-    known = type_of(given)
-    if known is not None and known.family in NESTED:
+    kind = type_of(given)
+    if kind is not None and kind.family in NESTED:
         return f"cast(to_json({_readable(column, given, 0)}) as varchar)"
-    if known is not None and known.family is Family.INTERVAL:
+    if kind is not None and kind.family is Family.INTERVAL:
         return _INTERVAL.format(c=column)
-    if known is not None and known.family is Family.UNTYPED:
+    if kind is not None and kind.family is Family.UNTYPED:
         return f"cast({column} as varchar)"
     return column
 

@@ -52,13 +52,13 @@ def files_of_epochs(checkpoint: Path) -> dict[int, tuple[str, ...]]:
             for line in path.read_text().splitlines()[1:]:
                 entry = _number(line, "batchId", path)
                 entries.setdefault(entry, set()).add(_local(str(_field(line, "path", path))))
-    found: dict[int, tuple[str, ...]] = {}
+    by_epoch: dict[int, tuple[str, ...]] = {}
     for epoch, end in ends.items():
         begin = ends.get(epoch - 1, None if epoch else -1)
         if begin is not None:  # else Spark has deleted what tells where it began
             files = (entries.get(entry, set()) for entry in range(begin + 1, end + 1))
-            found[epoch] = tuple(sorted(set().union(*files)))
-    return found
+            by_epoch[epoch] = tuple(sorted(set().union(*files)))
+    return by_epoch
 
 
 def _only(lines: Sequence[str], path: Path) -> str:

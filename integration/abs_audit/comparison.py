@@ -143,13 +143,13 @@ def _choose(connection: DuckDBPyConnection, plan: Plan, most: int) -> None:
 
 def _samples(connection: DuckDBPyConnection, kind: str, plan: Plan) -> tuple[Sample, ...]:
     width = len(plan.identity)
-    there, found = (
+    there, actual_places = (
         "(select list(p.place order by p.place) from places p "
         f"where p.verdict = s.verdict and p.actual = {side})"
         for side in (False, True)
     )
     rows = connection.execute(
-        f"select verdict, records, {there}, {found}, {_texts(plan, width, 's')} from sampled s "
+        f"select verdict, records, {there}, {actual_places}, {_texts(plan, width, 's')} from sampled s "
         f"where kind = '{kind}' order by {_columns(width)}"
     ).fetchall()
     return tuple(

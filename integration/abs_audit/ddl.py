@@ -72,10 +72,10 @@ class _Parser:
 
     def fields(self, end: str | None) -> list[pa.Field]:
         """Parse ``name type, name: type ...`` up to ``end``, which is not taken."""
-        found: list[pa.Field] = []
+        columns: list[pa.Field] = []
         if self._peek() == end:
-            return found
-        while not found or self._skip(","):
+            return columns
+        while not columns or self._skip(","):
             name = self._name()
             self._skip(":")
             kind = self._type()
@@ -84,10 +84,10 @@ class _Parser:
                 self._expect("null")
             if self._skip("comment") and not (self._next() or "").startswith(("'", '"')):
                 raise self._error("a comment's text is missing")
-            found.append(pa.field(name, kind, nullable=nullable))
+            columns.append(pa.field(name, kind, nullable=nullable))
         if self._peek() != end:
             raise self._error("a comma is missing")
-        return found
+        return columns
 
     def _type(self) -> pa.DataType:
         word = (self._next() or "").lower()

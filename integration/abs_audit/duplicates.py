@@ -225,9 +225,9 @@ class _Writer:
 
     def further(self, epoch: Epoch) -> bool:
         """Whether a commit reached something that none had before, and nothing less: the usual case."""
-        known = [(number, self._furthest.get(place)) for place, number in epoch.reached.items()]
-        ahead = any(most is None or number > most for number, most in known)
-        return ahead and all(most is None or number >= most for number, most in known)
+        furthest = [(number, self._furthest.get(place)) for place, number in epoch.reached.items()]
+        ahead = any(most is None or number > most for number, most in furthest)
+        return ahead and all(most is None or number >= most for number, most in furthest)
 
     def seen(self, rows: _Rows) -> dict[str, tuple[int, LoggedCommit]]:
         """How far the commits reached of which a reader sees a file, and which one did."""

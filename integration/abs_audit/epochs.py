@@ -76,14 +76,14 @@ def count(
     """How many records of each epoch are in the tables ``expected`` and ``actual``, by identity."""
     same = " and ".join(f"e.c{i} is not distinct from t.c{i}" for i in range(len(plan.identity)))
     query = "select count(*) from {} t where exists (select 1 from of_epoch e where " + same + ")"
-    found = {}
+    held = {}
     for epoch, records in epochs.items():
         mine = plan.identity_in(records.columns(connection))
         if mine is None:
-            found[epoch] = Held(0, 0)
+            held[epoch] = Held(0, 0)
             continue
         load(connection, "of_epoch", records, mine, actual=False)
         ((expected,),) = connection.execute(query.format("expected")).fetchall()
         ((there,),) = connection.execute(query.format(actual)).fetchall()
-        found[epoch] = Held(expected, there)
-    return found
+        held[epoch] = Held(expected, there)
+    return held

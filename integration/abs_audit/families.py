@@ -111,15 +111,15 @@ def type_of(duckdb_type: DuckDBPyType) -> Type | None:
 
 
 def _nested(family: Family, children: list[tuple[str, Any]]) -> Type | None:
-    known = [(name, child) for name, inner in children if (child := type_of(inner)) is not None]
+    types = [(name, child) for name, inner in children if (child := type_of(inner)) is not None]
     # Inside JSON, an interval has no one text form; and duckdb cannot write .5 as a number.
     textless = any(
         child.family is Family.INTERVAL or str(inner) == "DECIMAL(38,38)"
-        for (_, child), (_, inner) in zip(known, children, strict=False)
+        for (_, child), (_, inner) in zip(types, children, strict=False)
     )
-    if len(known) != len(children) or textless:
+    if len(types) != len(children) or textless:
         return None
-    return Type(family, children=tuple(known))
+    return Type(family, children=tuple(types))
 
 
 _CONVERTIBLE = {

@@ -97,10 +97,10 @@ class Files(Relation):
         return ", ".join(self.paths)
 
     def columns(self, connection: DuckDBPyConnection) -> Mapping[str, Type]:
-        kind, found = self._found()
+        kind, files = self._found()
         with self._mapped(duckdb.DatabaseError):
-            inside = self._inside(connection, kind, found)
-        outside = (n for n in common_names(found.values()) if n not in inside and n != PLACE)
+            inside = self._inside(connection, kind, files)
+        outside = (n for n in common_names(files.values()) if n not in inside and n != PLACE)
         return {**inside, **{name: Type(Family.UNTYPED, folder=True) for name in outside}}
 
     def _inside(
@@ -118,18 +118,18 @@ class Files(Relation):
     def rows(
         self, connection: DuckDBPyConnection, names: Sequence[str]
     ) -> Iterator[DuckDBPyRelation]:
-        kind, found = self._found()
+        kind, files = self._found()
         with self._mapped():
-            outside = [name for name in names if name in common_names(found.values())]
+            outside = [name for name in names if name in common_names(files.values())]
             if outside:
-                inside = self._inside(connection, kind, found)
+                inside = self._inside(connection, kind, files)
                 outside = [name for name in outside if name not in inside]
             if kind in ("csv", "json"):
-                batches = self._texts(kind, found, names, outside)
+                batches = self._texts(kind, files, names, outside)
                 with streamed(connection, text_schema(names), batches) as rows:
                     yield rows
             else:
-                with _typed(connection, kind, found, outside) as rows:
+                with _typed(connection, kind, files, outside) as rows:
                     yield carried(rows, names)
 
     def _texts(
@@ -259,17 +259,17 @@ def _arrow_reader(path: Path) -> pa.RecordBatchReader | pa.ipc.RecordBatchFileRe
 
 def _expand(text: str) -> list[tuple[Path, Folders]]:
     """The files of a path or pattern, each with the columns of the folders below it."""
-    given = Path(text)
-    if given.exists():
-        matches, known = [given], given.parts
+    pattern = Path(text)
+    if pattern.exists():
+        matches, prefix = [pattern], pattern.parts
     else:
         # Path.glob takes no absolute pattern.
         matches = [Path(match) for match in glob(text, recursive=True)]  # noqa: PTH207
-        matches = [match for match in matches if not _hidden(match, given.parts)]
-        magic = (number for number, part in enumerate(given.parts) if has_magic(part))
-        known = given.parts[: next(magic, None)]
+        matches = [match for match in matches if not _hidden(match, pattern.parts)]
+        magic = (number for number, part in enumerate(pattern.parts) if has_magic(part))
+        prefix = pattern.parts[: next(magic, None)]
     files = [path for match in matches for path in _files_of(match)]
-    return [(path, folders_of(path.parts[len(known) : -1])) for path in files]
+    return [(path, folders_of(path.parts[len(prefix) : -1])) for path in files]
 
 
 def _files_of(root: Path) -> list[Path]:
@@ -287,10 +287,10 @@ def _format(path: Path) -> str:
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes and suffixes[-1] in COMPRESSIONS:
         suffixes.pop()
-    known = FORMATS.get(suffixes[-1]) if suffixes else None
-    if known is None:
+    format_ = FORMATS.get(suffixes[-1]) if suffixes else None
+    if format_ is None:
         raise OptionError(
             f"{path}: the format of this file is unknown.",
             remedy=f"use files that end in {', '.join(FORMATS)}.",
         )
-    return known
+    return format_

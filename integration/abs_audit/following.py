@@ -53,7 +53,7 @@ class Round:
             "unexpected": self.differences.unexpected,
             "late": self.late,
         }
-        return tuple(f"{records:,} {what}" for what, records in wrong.items() if records)
+        return tuple(f"{records:,} {kind}" for kind, records in wrong.items() if records)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""

@@ -108,15 +108,15 @@ class KafkaSide(Side):
         without_table(table)
         parts = parts_of(url)
         servers, topic = parts.netloc, parts.path.strip("/")
-        given = dict(parse_qsl(parts.query))
-        value, config = given.pop("value", "json"), given.pop("config", None)
-        winners = given.pop("winners", None)
+        query = dict(parse_qsl(parts.query))
+        value, config = query.pop("value", "json"), query.pop("config", None)
+        winners = query.pop("winners", None)
         if "@" in servers:
             raise OptionError("A topic's URL cannot contain credentials.", remedy="remove them.")
-        if given or value not in ("json", "raw", "avro") or winners not in (None, "true", "false"):
+        if query or value not in ("json", "raw", "avro") or winners not in (None, "true", "false"):
             raise OptionError(
                 "A topic's URL has ?value=json, raw or avro, winners=true or false, and config=FILE"
-                f"{', and no ' + ', '.join(sorted(given)) if given else ''}.",
+                f"{', and no ' + ', '.join(sorted(query)) if query else ''}.",
                 remedy="set value=raw if the values are not JSON objects, winners if "
                 "protocol=idempotent wrote the topic, and config to a file with the client's settings.",
             )
@@ -157,17 +157,17 @@ class KafkaSide(Side):
 def _registry(config: str | None) -> RegistrySettings:
     """The registry of the lines ``registry.*`` in a file of settings."""
     lines = {} if config is None else lines_of(Path(config))
-    given = {name: value for name, value in lines.items() if name.startswith("registry.")}
+    options = {name: value for name, value in lines.items() if name.startswith("registry.")}
     problems = Problems(f"registry settings in {config}")
-    values = read_options(given, options_of(RegistrySettings), problems)
+    values = read_options(options, options_of(RegistrySettings), problems)
     problems.raise_any()
-    found = RegistrySettings.of(values)
-    if found.url is None:
+    settings = RegistrySettings.of(values)
+    if settings.url is None:
         raise OptionError(
             "Values in Avro need a registry, and none is named.",
             remedy="write registry.url=https://... into a file, and name it: ?value=avro&config=FILE.",
         )
-    return found
+    return settings
 
 
 def _client(servers: str, config: str | None) -> dict[str, Any]:
@@ -226,8 +226,8 @@ class KafkaTopic(Relation):
                 yield carried(rows, names)
 
     def unfolded(self, rows: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
-        given = {name.lower(): rows.column(name) for name in rows.schema.names}
-        return self._values.unfolded(given, names)
+        columns = {name.lower(): rows.column(name) for name in rows.schema.names}
+        return self._values.unfolded(columns, names)
 
     @property
     def _values(self) -> Values:
@@ -249,10 +249,10 @@ class KafkaTopic(Relation):
             ends, stables = every.end_offsets(partitions), stable.end_offsets(partitions)
         for partition in partitions:
             if behind := ends[partition] - stables[partition]:
-                what = (
+                text = (
                     f"partition {partition.partition}: an open transaction holds {behind} records"
                 )
-                pending.append(Pending(f"{what} from offset {stables[partition]} on"))
+                pending.append(Pending(f"{text} from offset {stables[partition]} on"))
         if self.winners:
             with self._consumer("read_committed") as consumer:
                 ends = self._ends(consumer)
@@ -290,8 +290,8 @@ class KafkaTopic(Relation):
         return WinnersFilter(Winners(complete=first == 0).read(values))
 
     def _ends(self, consumer: KafkaConsumer) -> dict[TopicPartition, int]:
-        found: dict[TopicPartition, int] = consumer.end_offsets(self._partitions(consumer))
-        return found
+        ends: dict[TopicPartition, int] = consumer.end_offsets(self._partitions(consumer))
+        return ends
 
     def _read(
         self, consumer: KafkaConsumer, ends: Mapping[TopicPartition, int]
@@ -333,15 +333,15 @@ class KafkaTopic(Relation):
 
     def _partitions(self, consumer: KafkaConsumer) -> list[TopicPartition]:
         """All partitions; raises ConfigError if the topic stays unknown to every broker."""
-        found = consumer.partitions_for_topic(self.topic)
+        numbers = consumer.partitions_for_topic(self.topic)
         deadline = time.monotonic() + NEW_TOPIC_SECONDS
         # Brokers learn of a topic one after another: the one that was asked may not know it yet.
-        while not found and time.monotonic() < deadline:
+        while not numbers and time.monotonic() < deadline:
             time.sleep(NEW_TOPIC_PAUSE)
-            found = consumer.partitions_for_topic(self.topic)
-        if not found:
+            numbers = consumer.partitions_for_topic(self.topic)
+        if not numbers:
             raise ConfigError(f"There is no {self.name}.", remedy="correct the name.")
-        return [TopicPartition(self.topic, number) for number in sorted(found)]
+        return [TopicPartition(self.topic, number) for number in sorted(numbers)]
 
     @contextlib.contextmanager
     def _consumer(self, isolation: str) -> Iterator[KafkaConsumer]:
@@ -376,7 +376,9 @@ def _connected(**config: Any) -> Iterator[KafkaConsumer]:
 
 
 def _mapped(error: KafkaError, name: str) -> TargetError:
-    what = f"{name} cannot be read: {type(error).__name__}."
+    sentence = f"{name} cannot be read: {type(error).__name__}."
     if isinstance(error, AuthorizationError | SaslAuthenticationFailedError):
-        return RefusedError(what, remedy="use credentials that may read it.")
-    return UnavailableError(what, remedy="check that the broker runs and answers at this address.")
+        return RefusedError(sentence, remedy="use credentials that may read it.")
+    return UnavailableError(
+        sentence, remedy="check that the broker runs and answers at this address."
+    )

@@ -63,25 +63,25 @@ class JsonValues(Values):
         self, connection: DuckDBPyConnection, batches: Iterable[Sequence[Any]]
     ) -> Mapping[str, Type]:
         """Finding the fields takes a read of all records."""
-        found: dict[str, None] = {}
+        names: dict[str, None] = {}
         for parsed in chain.from_iterable(map(self._objects, batches)):
-            found.update(dict.fromkeys(parsed))
-        return dict.fromkeys(found, Type(Family.UNTYPED))
+            names.update(dict.fromkeys(parsed))
+        return dict.fromkeys(names, Type(Family.UNTYPED))
 
     def schema(self, names: Sequence[str]) -> pa.Schema:
         return text_schema(names)
 
     def batch(self, records: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
-        found = self._objects(records)
+        objects = self._objects(records)
         if PLACE in schema.names:
-            for value, record in zip(found, records, strict=True):
+            for value, record in zip(objects, records, strict=True):
                 value[PLACE] = _place(record)
-        return as_text(found, schema, self.name)
+        return as_text(objects, schema, self.name)
 
     def unfolded(self, given: Mapping[str, pa.Array], names: Sequence[str]) -> pa.RecordBatch:
         values = given["value"].cast(pa.binary()).to_pylist()
-        found = json_objects([value or b"null" for value in values], self.name)
-        return as_text(found, text_schema(names), self.name)
+        objects = json_objects([value or b"null" for value in values], self.name)
+        return as_text(objects, text_schema(names), self.name)
 
     def _objects(self, records: Sequence[Any]) -> list[dict[str, Any]]:
         return json_objects([bytes(_value(record)) for record in records], self.name)
@@ -165,14 +165,14 @@ class AvroValues(Values):
     def _newest(self) -> Registered:
         from abs_clients.avro.registry import registry  # of the extra avro
 
-        found = registry(self._settings).latest(self._subject)
-        if found is None or found.node.kind != "record":
-            what = "no schema" if found is None else "a schema that is none of a record"
+        newest = registry(self._settings).latest(self._subject)
+        if newest is None or newest.node.kind != "record":
+            content = "no schema" if newest is None else "a schema that is none of a record"
             raise ConfigError(
-                f"The registry at {self._settings.url} has {what} under {self._subject}.",
+                f"The registry at {self._settings.url} has {content} under {self._subject}.",
                 remedy="audit the topic as bytes (?value=raw), or correct registry.url.",
             )
-        return found
+        return newest
 
     @cached_property
     def _decode(self) -> Any:
@@ -188,14 +188,14 @@ class AvroValues(Values):
         where = SerializationContext(record.topic, MessageField.VALUE, list(record.headers))
         value = _value(record)
         try:
-            found: dict[str, Any] = self._decode(value, where)
+            fields: dict[str, Any] = self._decode(value, where)
         except Exception as error:  # the libraries below it raise their own
             raise DataError(
                 f"{self.name}: the value at {_place(record)} cannot be decoded as Avro: {error}.",
                 remedy="audit the topic as bytes (?value=raw); the record was written by another "
                 "program, or its schema was deleted.",
             ) from error
-        return found
+        return fields
 
 
 def _place(record: Any) -> str:

@@ -36,13 +36,13 @@ def relation(
     """
     if not where:
         raise OptionError("No file and no database is named.", remedy="name one of them.")
-    found = next((one for one in map(find_format, where) if one is not None), None)
-    if found is not None:
+    format_ = next((one for one in map(find_format, where) if one is not None), None)
+    if format_ is not None:
         if len(where) > 1:
             raise OptionError(
                 "A target is named together with something else.", remedy="name one target alone."
             )
-        return side_of(found).at(where[0], table, null, stateschema)
+        return side_of(format_).at(where[0], table, null, stateschema)
     if table is not None:
         raise OptionError(
             f"A table is named ({table}), and no database.",

@@ -92,15 +92,15 @@ def plan(
         OptionError: a name is given twice, or there is no column to compare.
         SchemaError: a column is missing on a side, or its types cannot be compared by value.
     """
-    for given in (key, columns or ()):
-        if len(set(given)) != len(given):
+    for names in (key, columns or ()):
+        if len(set(names)) != len(names):
             raise OptionError("A column is named twice.", remedy="name each column once.")
     declared = declared or {}
     expected, actual = _declared(expected, declared), _declared(actual, declared)
     expected, actual = _filled(expected, actual), _filled(actual, expected)
     keys, others = (
-        [_named(name, expected, "expected") for name in given]
-        for given in (key, expected if columns is None else columns)
+        [_named(name, expected, "expected") for name in chosen]
+        for chosen in (key, expected if columns is None else columns)
     )
     wanted = [*keys, *(name for name in others if name not in keys)]
     derived: tuple[str, ...] = ()
@@ -159,10 +159,10 @@ def _pair(
     name: str, actual_name: str, expected: Type, actual: Type, declared: Mapping[str, Type]
 ) -> Pair:
     common = meet(expected, actual)
-    known = next((declared[one] for one in declared if one.lower() == name.lower()), None)
-    if known is not None and expected.family is actual.family is Family.UNTYPED:
+    declared_type = next((declared[one] for one in declared if one.lower() == name.lower()), None)
+    if declared_type is not None and expected.family is actual.family is Family.UNTYPED:
         # Bytes have no one text form: those of both sides are compared as they are written.
-        common = meet(expected, known) or Type(Family.TEXT)
+        common = meet(expected, declared_type) or Type(Family.TEXT)
     if common is None:
         raise _incomparable(name, expected, f"{actual} in actual")
     return Pair(name, actual_name, expected, actual, common)

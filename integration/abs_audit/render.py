@@ -101,12 +101,12 @@ def show_round(found: Round, console: Console) -> None:
 
 def show_epochs(epochs: Sequence[EpochFound], console: Console) -> None:
     """Print whether each epoch is whole in all targets, or in none; one line for each that is not."""
-    wrong = [found.shortcoming for found in epochs if found.shortcoming]
+    wrong = [entry.shortcoming for entry in epochs if entry.shortcoming]
     for line in wrong:
         console.print(f"  [red]- {escape(line)}[/]", highlight=False)
-    committed = sum(found.committed for found in epochs)
+    committed = sum(entry.committed for entry in epochs)
     verdict = "[bold red]NOT CLEAN[/]" if wrong else "[bold green]CLEAN[/]"
-    targets = escape(", ".join(dict.fromkeys(name for each in epochs for name in each.found)))
+    targets = escape(", ".join(dict.fromkeys(name for entry in epochs for name in entry.found)))
     console.print(
         f"{verdict}  epoch by epoch: {len(epochs)} looked for in {targets}; {committed} are committed",
         highlight=False,
@@ -117,21 +117,21 @@ def show_epochs(epochs: Sequence[EpochFound], console: Console) -> None:
 def show_duplicates(history: TableHistory, found: Sequence[Duplicate], console: Console) -> None:
     """Print what a table's log tells of rows that were written twice."""
     at = {commit.name: commit.at for commit in history.commits}
-    for each in found:
-        rows = f", {each.rows:,} rows" if each.rows else ""
+    for duplicate in found:
+        rows = f", {duplicate.rows:,} rows" if duplicate.rows else ""
         line = (
-            f"[red]- {escape(each.what)}{rows}[/]"
-            if each.certain
-            else f"[yellow]- perhaps: {escape(each.what)}{rows}[/]"
+            f"[red]- {escape(duplicate.what)}{rows}[/]"
+            if duplicate.certain
+            else f"[yellow]- perhaps: {escape(duplicate.what)}{rows}[/]"
         )
         console.print(line, highlight=False, soft_wrap=True)
-        for name in each.commits[:SHOWN]:
+        for name in duplicate.commits[:SHOWN]:
             console.print(f"    {escape(name)}{_moment(at.get(name))}", highlight=False)
-        more = f", and {len(each.files) - SHOWN} more" if len(each.files) > SHOWN else ""
+        more = f", and {len(duplicate.files) - SHOWN} more" if len(duplicate.files) > SHOWN else ""
         lines = [
-            f"    in the newest state: {each.live} of {len(each.files)} files",
-            f"    files: {', '.join(each.files[:SHOWN])}{more}",
-            f"    repair: {each.repair}",
+            f"    in the newest state: {duplicate.live} of {len(duplicate.files)} files",
+            f"    files: {', '.join(duplicate.files[:SHOWN])}{more}",
+            f"    repair: {duplicate.repair}",
         ]
         console.print(escape("\n".join(lines)), highlight=False, soft_wrap=True)
     for commit in history.unread[:SHOWN]:
@@ -141,7 +141,7 @@ def show_duplicates(history: TableHistory, found: Sequence[Duplicate], console: 
         console.print(f"[dim]{escape(note)}[/]", highlight=False, soft_wrap=True)
     if len(history.unread) > SHOWN:
         console.print(f"[dim]note: and of {len(history.unread) - SHOWN} more commits[/]")
-    certain = any(each.certain for each in found)
+    certain = any(entry.certain for entry in found)
     verdict = "[bold red]NOT CLEAN[/]" if certain else "[bold green]CLEAN[/]"
     console.print(
         f"{verdict}  {len(history.commits)} commits of the log were read", highlight=False

@@ -93,7 +93,7 @@ class LeftBehind:
             (writers, "lock(s) of writers on the table"),
             (self.pending, "unfinished write(s)"),
         )
-        return tuple(f"{len(found)} {what}" for found, what in named if found)
+        return tuple(f"{len(items)} {kind}" for items, kind in named if items)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,16 +210,18 @@ class Report:
     def reasons(self) -> tuple[str, ...]:
         """Why the target is not clean, one sentence each; empty if it is clean."""
         figures = self.differences.figures()
-        found = [f"{figures[kind]} {kind}" for kind in KINDS if figures[kind]]
+        reasons = [f"{figures[kind]} {kind}" for kind in KINDS if figures[kind]]
         if self.moved:
-            found.append(f"the target changed by {self.moved} record(s) between the last two reads")
+            reasons.append(
+                f"the target changed by {self.moved} record(s) between the last two reads"
+            )
         # The looks on both sides of the last read count: what was in doubt at either may have
         # changed the target after the read.
         for look in self.looks[-2:]:
-            for reason in (*look.doubts, *(f"not checked: {what}" for what in look.unchecked)):
-                if reason not in found:
-                    found.append(reason)
-        return tuple(found)
+            for reason in (*look.doubts, *(f"not checked: {part}" for part in look.unchecked)):
+                if reason not in reasons:
+                    reasons.append(reason)
+        return tuple(reasons)
 
     @property
     def clean(self) -> bool:

@@ -36,9 +36,9 @@ class S3Side(Side):
     def at(self, url: str, table: str | None, null: str | None, stateschema: str) -> S3Files:
         without_table(table)
         parts = parts_of(url)
-        given = dict(parse_qsl(parts.query))
-        endpoint, region = given.pop("endpoint", None), given.pop("region", None)
-        if given or not parts.netloc or "@" in f"{parts.netloc}{endpoint or ''}":
+        query = dict(parse_qsl(parts.query))
+        endpoint, region = query.pop("endpoint", None), query.pop("region", None)
+        if query or not parts.netloc or "@" in f"{parts.netloc}{endpoint or ''}":
             raise OptionError(
                 "This is not a prefix of a bucket.",
                 remedy="write s3://bucket/prefix?endpoint=http://host:port&region=name; credentials "
@@ -143,8 +143,8 @@ class S3Files(Relation):
             yield Files((str(root),), self.null, known_as)
 
     def _keys(self, client: Any) -> list[str]:
-        found = self._listed(client.list_objects_v2, OBJECTS, "objects", "Contents")
-        return [entry["Key"] for entry in found if not self._hidden(entry["Key"])]
+        entries = self._listed(client.list_objects_v2, OBJECTS, "objects", "Contents")
+        return [entry["Key"] for entry in entries if not self._hidden(entry["Key"])]
 
     def _listed(
         self, call: Callable[..., Any], markers: Mapping[str, str], what: str, field: str

@@ -25,11 +25,11 @@ def text_schema(names: Sequence[str]) -> pa.Schema:
 
 def csv_columns(files: Iterable[Path]) -> list[str]:
     """Names in the header lines, in order of appearance."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for path in files:
         with pc.open_csv(path, parse_options=_CSV_DIALECT) as reader:
-            found.update(dict.fromkeys(reader.schema.names))
-    return list(found)
+            names.update(dict.fromkeys(reader.schema.names))
+    return list(names)
 
 
 def csv_batches(path: Path, names: Sequence[str], null: str | None) -> Iterator[pa.RecordBatch]:

@@ -88,7 +88,7 @@ PLANTS = [
     Plant(
         "forgives what it could not look at",
         "report",
-        '(*look.doubts, *(f"not checked: {what}" for what in look.unchecked))',
+        '(*look.doubts, *(f"not checked: {part}" for part in look.unchecked))',
         "look.doubts",
         "snapshots",
     ),

@@ -70,7 +70,7 @@ def _staging(
     unchecked: list[str],
 ) -> tuple[Staging, ...]:
     tables = connection.execute(_TABLES, {"schema": stateschema}).fetchall()
-    found = []
+    staged = []
     for name, comment in tables:
         handle = HandleName.parse(comment)
         if not name.startswith(STAGING_PREFIXES) and handle is None:
@@ -86,8 +86,8 @@ def _staging(
         except (psycopg.errors.InsufficientPrivilege, psycopg.errors.LockNotAvailable) as error:
             unchecked.append(f"{table.as_string()}: {error.diag.message_primary}")
             row = None
-        found.append(Staging(table.as_string(), row[0] if row else None, COUNTED_UP_TO))
-    return tuple(found)
+        staged.append(Staging(table.as_string(), row[0] if row else None, COUNTED_UP_TO))
+    return tuple(staged)
 
 
 def _decisions(
@@ -118,7 +118,7 @@ def _states(
     except psycopg.errors.InsufficientPrivilege as error:
         unchecked.append(f"{register.as_string()}: {error.diag.message_primary}")
         return []
-    found = []
+    states = []
     for job, target, text, is_open in rows:
         try:
             state = state_from_text(text, f"{register.as_string()} row {job!r}")
@@ -126,8 +126,8 @@ def _states(
             if is_open:
                 unchecked.append(str(error))
             continue
-        found.append((job, target, state))
-    return found
+        states.append((job, target, state))
+    return states
 
 
 # A prepared transaction's locks have no pid. Its virtual id is the session's that prepared it, or
