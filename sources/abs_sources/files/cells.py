@@ -58,8 +58,8 @@ class WriteOnceFolder:
         with self._translate_errors():
             if not self.folder.exists():
                 return set()
-            found = {path.name for path in self.folder.iterdir()}
-            return {name for name in found if not name.startswith(".")}
+            names = {path.name for path in self.folder.iterdir()}
+            return {name for name in names if not name.startswith(".")}
 
     def get(self, name: str) -> bytes | None:
         with self._translate_errors():

@@ -88,8 +88,8 @@ def _check_int96(array: pa.Array, column: str) -> None:
     """
     if pa.types.is_nested(array.type):
         inner = array.flatten() if pa.types.is_struct(array.type) else [array.flatten()]
-        for each in inner:
-            _check_int96(each, column)
+        for child in inner:
+            _check_int96(child, column)
     elif pa.types.is_timestamp(array.type):
         least = pc.min(array.cast(pa.int64())).as_py()
         if least is not None and least < _JULIAN_DAY_0:

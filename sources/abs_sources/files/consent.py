@@ -76,7 +76,7 @@ def naming_ways_out(log: str | None, store: Store, pin: Pin, *, begun: bool) -> 
             raise
         now = None
         with suppress(AbsError):
-            now = next((found.pin for found in store.find() if found.pin.path == pin.path), None)
+            now = next((file.pin for file in store.find() if file.pin.path == pin.path), None)
         ways = [f"To leave out {'the rest' if begun else 'all rows'} of this file for good, "]
         ways += [f"set the option adopt={to_give_up(log, pin)} for one start"]
         if begun:

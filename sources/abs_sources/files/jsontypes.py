@@ -27,8 +27,8 @@ def json_batch(lines: bytes, schema: pa.Schema) -> pa.RecordBatch:
     """
     read_as = pa.schema([pa.field(f.name, _read_as(f.type)) for f in schema])
     # A return ends a line, as for Spark; in JSON it is blank.
-    each = [line.strip(b" \t") for line in lines.replace(b"\r", b"\n").split(b"\n")]
-    objects = [line for line in each if line]
+    pieces = [line.strip(b" \t") for line in lines.replace(b"\r", b"\n").split(b"\n")]
+    objects = [line for line in pieces if line]
     if "map<" not in str(read_as) and len(set(read_as.names)) == len(read_as):
         try:
             return _by_arrow(objects, read_as)
@@ -61,10 +61,10 @@ def _by_python(objects: list[bytes], schema: pa.Schema) -> pa.RecordBatch:
     row_type, rows, line = pa.struct(list(schema)), [], b""
     try:
         for line in objects:
-            found = json.loads(line.decode(), parse_float=Decimal, object_pairs_hook=_fields)
-            if found is None:
+            row = json.loads(line.decode(), parse_float=Decimal, object_pairs_hook=_fields)
+            if row is None:
                 raise ValueError("it is null instead of a JSON object")
-            rows.append(_value(found, row_type, ""))
+            rows.append(_value(row, row_type, ""))
     except (ValueError, ArithmeticError, RecursionError) as error:
         raise pa.ArrowInvalid(f"{error}, in the line {line[:80]!r}") from error
     try:
@@ -103,11 +103,11 @@ def _value(found: Any, kind: pa.DataType, path: str) -> Any:
 
 
 def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         raise ValueError("an object has two fields of one name")
-    "".join(found).encode()  # no half of a surrogate pair
-    return found
+    "".join(fields).encode()  # no half of a surrogate pair
+    return fields
 
 
 def _read_as(kind: pa.DataType) -> pa.DataType:

@@ -254,9 +254,9 @@ def _first_line(content: pa.NativeFile, piece: Piece, chunk: int, skip: int) -> 
     while True:
         content.seek(place)
         block = content.read(chunk)
-        found = block.find(b"\n")
-        if found >= 0 or not block:
-            return int(place + found + 1) if block else piece.pin.size
+        newline = block.find(b"\n")
+        if newline >= 0 or not block:
+            return int(place + newline + 1) if block else piece.pin.size
         place += len(block)
 
 

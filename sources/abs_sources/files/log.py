@@ -160,14 +160,14 @@ class SeenLog:
                 remedy="the checkpoint is older or newer than the log: restore both from the "
                 "same time. A query that starts anew needs a new folder for its log, too.",
             )
-        found: list[Pin] = []
+        files: list[Pin] = []
         for number in numbers[at:]:
             if self._firsts[number] >= end:
                 break
             pins, first = self._entry(number), self._firsts[number]
-            found += pins[max(0, start - first) : end - first]
+            files += pins[max(0, start - first) : end - first]
         now = {_number(name): pin for name, pin in self._consents.items()}  # the last one counts
-        return [now.get(number, pin) for number, pin in enumerate(found, start)]
+        return [now.get(number, pin) for number, pin in enumerate(files, start)]
 
     @property
     def oldest(self) -> int:
@@ -231,7 +231,7 @@ class SeenLog:
         head = self._parsed(_HEAD, content)
         try:
             version(head["version"], VERSION)
-            found = text(head["id"])
+            log_id = text(head["id"])
         except NewerVersionError as error:
             raise RefusedError(
                 f"The log at {self._cells.place} cannot be read: {error}.", remedy=f"{NEWER}."
@@ -245,7 +245,7 @@ class SeenLog:
                 remedy="give each query a log of its own; if the files were moved, keep their "
                 "old name with a mount or a link.",
             )
-        return found
+        return log_id
 
     def _prove(self, mine: object) -> None:
         """Check that one of two writers wins on this server; otherwise no log can be kept there."""

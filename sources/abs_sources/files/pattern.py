@@ -132,12 +132,12 @@ def _set(chosen: re.Match[str]) -> str:
 
 
 def _alternatives(glob: str) -> tuple[str, ...]:
-    found = _BRACES.search(glob)
-    if found is None:
+    match = _BRACES.search(glob)
+    if match is None:
         return (glob,)
-    before, after = glob[: found.start()], glob[found.end() :]
+    before, after = glob[: match.start()], glob[match.end() :]
     return tuple(
         expanded
-        for choice in _COMMA.split(found[1])
+        for choice in _COMMA.split(match[1])
         for expanded in _alternatives(f"{before}{choice}{after}")
     )

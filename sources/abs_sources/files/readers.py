@@ -161,10 +161,12 @@ def endless_split(store: Store, log: str, files: int, number: int, of: int) -> S
 
 def endless_places(splits: Sequence[Split]) -> list[int]:
     """The number of the next file of each share; empty unless all shares of one log are there."""
-    found = [_endless(split) for split in splits if split.end is None]
-    shares = sorted(tuple(place["share"]) for place in found)
-    complete = len(found) == len(splits) and shares == [(n, len(found)) for n in range(len(found))]
-    return [place["files"] for place in found] if complete else []
+    places = [_endless(split) for split in splits if split.end is None]
+    shares = sorted(tuple(place["share"]) for place in places)
+    complete = len(places) == len(splits) and shares == [
+        (n, len(places)) for n in range(len(places))
+    ]
+    return [place["files"] for place in places] if complete else []
 
 
 def log_of(split: Split) -> str | None:

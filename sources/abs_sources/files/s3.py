@@ -142,11 +142,11 @@ class WriteOnceBucket:
 
     def names(self) -> set[str]:
         folder = f"{self.prefix}/"
-        return {found.key[len(folder) :] for found in Objects(self.bucket).list(folder)}
+        return {entry.key[len(folder) :] for entry in Objects(self.bucket).list(folder)}
 
     def get(self, name: str) -> bytes | None:
-        found = Objects(self.bucket).get(self._key(name))
-        return None if found is None else found.data
+        content = Objects(self.bucket).get(self._key(name))
+        return None if content is None else content.data
 
     def put_new(self, name: str, content: bytes) -> bool:
         patience = replace(DEFAULT_PATIENCE, system=f"S3 at {self.place}")

@@ -31,7 +31,7 @@ def engine_schema(schema: pa.Schema) -> pa.Schema:
 
 def match(wanted: Sequence[str], there: Sequence[str], name: str) -> dict[str, str]:
     """For each wanted column the file's one, if any; raises SchemaError if two could match."""
-    found = {}
+    matches = {}
     for column in wanted:
         near = alike(column, there)
         if len(near) > 1:
@@ -41,8 +41,8 @@ def match(wanted: Sequence[str], there: Sequence[str], name: str) -> dict[str, s
                 remedy="name one of them exactly, by .schema(...).",
             )
         if near:
-            found[column] = near[0]
-    return found
+            matches[column] = near[0]
+    return matches
 
 
 def fit(

@@ -152,7 +152,7 @@ class FileSource(Source):
     def schema(self) -> pa.Schema:
         """The given schema, or that of the oldest file now; raises SchemaError if it is unknown."""
         if self._schema is None:
-            pins = [found.pin for found in sorted(self._store.find(), key=_age)[:1]]
+            pins = [file.pin for file in sorted(self._store.find(), key=_age)[:1]]
             self._schema = stored_schema(self._options, self._store, pins)
         return self._schema
 
@@ -243,7 +243,7 @@ class FileSource(Source):
         """This source without later files; files in the log belong to it."""
         self._log.refresh()
         closed = FileSource(self._options, self._schema, self._store)
-        paths = frozenset(found.pin.path for found in self._store.find())
+        paths = frozenset(file.pin.path for file in self._store.find())
         closed._cells = self._cells
         closed._log = SeenLog(self._cells, self._options.path.name)
         closed._closing = _Closing(self._log.total, paths)
@@ -279,7 +279,7 @@ class FileSource(Source):
         """
         if not self._options.adopt:
             return
-        there = {found.pin.path: found.pin for found in self._store.find()}
+        there = {file.pin.path: file.pin for file in self._store.find()}
         for number, pin in enumerate(self._log.files(begin, self._log.total), begin):
             ways = {to_give_up(self._log.id, pin): given_up(pin)}
             if pin.path in there and not (begun and number == begin):
@@ -290,9 +290,9 @@ class FileSource(Source):
 
     def _unseen(self, begin: int) -> list[Pin]:
         """Files that are in no entry of the log, in the order of taking; ``begin``: of the epoch."""
-        found = self._store.find()
+        files = self._store.find()
         seen, new = self._log.seen, []
-        for file in found:
+        for file in files:
             then = seen.get(file.pin.path)
             if then is None:
                 new.append(file)

@@ -60,14 +60,14 @@ class AttemptFilter:
     def _read_on(self) -> Winners:
         ask, place = lookup(self._options), (self._side, 0)
         # A broker that does not know it is not believed at once.
-        found = ask.topics([self._side], {self._side: None}).get(self._side)
-        if found is None:
+        topic = ask.topics([self._side], {self._side: None}).get(self._side)
+        if topic is None:
             return Winners(there=False)
         if self._winners is None:
-            self._topic_id = found.id
+            self._topic_id = topic.id
             self._next = ask.first([place])[place]
             self._winners = Winners(complete=self._next == 0)
-        if found.id != self._topic_id:
+        if topic.id != self._topic_id:
             raise ReplayMismatchError(
                 f"Kafka: the side topic {self._side} was deleted and created again: what it "
                 "recorded about earlier records is lost.",

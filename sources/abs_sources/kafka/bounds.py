@@ -67,9 +67,9 @@ def times(text: str) -> Bound:
 def assigned(text: str) -> tuple[Partition, ...]:
     """JSON with a list of partitions per topic."""
     shape = 'JSON like {"topic": [0, 1]}'
-    found = _json(text, shape)
+    document = _json(text, shape)
     try:
-        partitions = [(topic, whole(n, 0)) for topic, numbers in found.items() for n in numbers]
+        partitions = [(topic, whole(n, 0)) for topic, numbers in document.items() for n in numbers]
     except (TypeError, ValueError) as error:
         raise ValueError(shape) from error
     if not partitions or len(set(partitions)) != len(partitions):
@@ -79,19 +79,19 @@ def assigned(text: str) -> tuple[Partition, ...]:
 
 def names(text: str) -> tuple[str, ...]:
     """Topics, separated by commas."""
-    found = [name.strip() for name in text.split(",")]
-    if not all(found) or len(set(found)) != len(found):
+    topics = [name.strip() for name in text.split(",")]
+    if not all(topics) or len(set(topics)) != len(topics):
         raise ValueError("a list of topics separated by commas, none empty and none twice")
-    return tuple(sorted(found))
+    return tuple(sorted(topics))
 
 
 def _by_partition(text: str, least: int, words: str = "") -> dict[Partition, int]:
     shape = 'JSON like {"topic": {"0": 12, "1": 3}}'
-    found = _json(text, f"{words}{shape}")
+    document = _json(text, f"{words}{shape}")
     try:
         values = {
             (topic, decimal(number)): whole(value, least)
-            for topic, of in found.items()
+            for topic, of in document.items()
             for number, value in of.items()
         }
     except (TypeError, ValueError, AttributeError) as error:
@@ -139,14 +139,14 @@ def resolve(
     if None not in wanted:
         _all_named(wanted, first, option)
     asked = {p: wanted[None] if None in wanted else wanted[p] for p in first}
-    found = at(asked)
-    missing = [f"{t}-{n}" for (t, n) in sorted(first) if found[t, n] is None]
+    offsets = at(asked)
+    missing = [f"{t}-{n}" for (t, n) in sorted(first) if offsets[t, n] is None]
     if missing and without is None:
         raise OptionError(
             f"{option}: no record with such a time, or a later one, in {', '.join(missing)}.",
             remedy="take an earlier time, or startingOffsetsByTimestampStrategy=latest.",
         )
-    return {p: end[p] if offset is None else offset for p, offset in found.items()}
+    return {p: end[p] if offset is None else offset for p, offset in offsets.items()}
 
 
 def _all_named(given: Mapping[Any, int], there: Mapping[Partition, int], option: str) -> None:

@@ -93,14 +93,14 @@ def headers_of(messages: Sequence[Message]) -> list[Headers | None]:
 
     Asks each message once: after a failure confluent-kafka 2.16 gives out a list with null pointers.
     """
-    found: list[Headers | None] = []
+    headers: list[Headers | None] = []
     rest: Any = map(Message.headers, messages)
-    while len(found) < len(messages):
+    while len(headers) < len(messages):
         try:
-            found.extend(rest)
+            headers.extend(rest)
         except (SystemError, UnicodeDecodeError):  # the first one is raised by its C code
-            found.append(UNREADABLE)
-    return found
+            headers.append(UNREADABLE)
+    return headers
 
 
 def attempt_of(message: Message, headers: Headers | None) -> bytes | None:
@@ -112,8 +112,8 @@ def _shown(
     message: Message, headers: Headers | None, hidden: str | None
 ) -> list[dict[str, object]] | None:
     """None without headers, as in Spark."""
-    found = [] if headers is None else _checked(message, headers)
-    return [{"key": key, "value": value} for key, value in found if key != hidden] or None
+    pairs = [] if headers is None else _checked(message, headers)
+    return [{"key": key, "value": value} for key, value in pairs if key != hidden] or None
 
 
 def _checked(message: Message, headers: Headers) -> Headers:

@@ -77,8 +77,8 @@ class Lookup:
         asked = time.monotonic()
         said = self._admin.describe([topic]).get(topic)
         if said is None:  # a broker may not have heard of it yet
-            found = self.topics([topic], {topic: id_}).get(topic)
-            if found is None or found.id != id_:
+            current = self.topics([topic], {topic: id_}).get(topic)
+            if current is None or current.id != id_:
                 return False
         elif str(said.topic_id) != id_:
             return False
@@ -118,8 +118,8 @@ class Lookup:
 
     def at(self, times: Mapping[Partition, int]) -> dict[Partition, int | None]:
         """The first offset at this time (milliseconds) or later; None if there is none."""
-        found = self._offsets({p: OffsetSpec.for_timestamp(ms) for p, ms in times.items()})
-        return {p: None if offset < 0 else offset for p, offset in found.items()}
+        offsets = self._offsets({p: OffsetSpec.for_timestamp(ms) for p, ms in times.items()})
+        return {p: None if offset < 0 else offset for p, offset in offsets.items()}
 
     def _offsets(self, asked: Mapping[Partition, OffsetSpec]) -> dict[Partition, int]:
         return self._patiently(lambda seconds: self._admin.offsets(asked, seconds))
@@ -144,8 +144,10 @@ class Lookup:
     def _described(self, names: list[str]) -> dict[str, Topic]:
         said = self._patiently(lambda seconds: self._admin.describe(names, seconds))
         return {
-            name: Topic(str(each.topic_id), tuple(sorted(part.id for part in each.partitions)))
-            for name, each in said.items()
+            name: Topic(
+                str(description.topic_id), tuple(sorted(part.id for part in description.partitions))
+            )
+            for name, description in said.items()
         }
 
     def _patiently(self, ask: Callable[[float], T]) -> T:
@@ -158,5 +160,7 @@ class Lookup:
 
 def lookup(options: KafkaSourceOptions) -> Lookup:
     """The process's only one with these settings, so that a missing topic is awaited once."""
-    known, patience = cluster(options.client), options.patience
-    return known.kept(("source's lookup", patience), lambda: Lookup(known.admin, patience))
+    shared_cluster, patience = cluster(options.client), options.patience
+    return shared_cluster.kept(
+        ("source's lookup", patience), lambda: Lookup(shared_cluster.admin, patience)
+    )

@@ -45,11 +45,11 @@ class TopicOffsets:
         """The place that a text names; raises ReplayMismatchError if it is another source's."""
         try:
             topics = {topic: fields(of) for topic, of in fields(parse(written)).items()}
-            ids = {topic: text(found["id"]) for topic, found in topics.items()}
+            ids = {topic: text(members["id"]) for topic, members in topics.items()}
             ends = {
                 (topic, decimal(number)): whole(offset)
-                for topic, found in topics.items()
-                for number, offset in fields(found["offsets"]).items()
+                for topic, members in topics.items()
+                for number, offset in fields(members["offsets"]).items()
             }
         except ValueError as error:
             raise ReplayMismatchError(

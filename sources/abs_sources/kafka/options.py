@@ -277,11 +277,11 @@ def _check_together(
     given: Mapping[str, str], values: Mapping[str, Any], problems: Problems, *, batch: bool
 ) -> None:
     there = {name.lower() for name in given}  # a malformed one is told of, and has no value
-    what = [n for n in ("subscribe", "assign", "subscribePattern") if n.lower() in there]
-    if len(what) != 1:
+    ways = [n for n in ("subscribe", "assign", "subscribePattern") if n.lower() in there]
+    if len(ways) != 1:
         problems.add(
             "Exactly one of subscribe, assign and subscribePattern must be given, not "
-            f"{' and '.join(what) or 'none'}.",
+            f"{' and '.join(ways) or 'none'}.",
             "give one of them: subscribe=topic, for instance.",
         )
     ends = [name for name in _ENDS if values[name] is not None]

@@ -33,25 +33,28 @@ def losses(start: TopicOffsets, facts: Facts) -> list[str]:
 
     A partition that is new to the place has all of its records after it, from offset 0 on.
     """
-    found: list[str] = []
+    reasons: list[str] = []
     for topic in sorted(start.ids):
         if topic not in facts.ids:
-            found.append(f"the topic {topic} is gone, or no longer among those that are read")
+            reasons.append(f"the topic {topic} is gone, or no longer among those that are read")
         elif facts.ids[topic] != start.ids[topic]:
-            found.append(f"the topic {topic} was deleted and created again")
+            reasons.append(f"the topic {topic} was deleted and created again")
     for (topic, number), end in sorted(facts.end.items()):
         if topic in start.ids and not start.same_topic(facts.ends, topic):
             continue
         begin = start.next.get((topic, number), 0)
         if begin < facts.first[topic, number]:
-            found.append(
+            reasons.append(
                 f"the records {begin} to {facts.first[topic, number] - 1} of {topic}-{number} are "
                 "deleted"
             )
         elif begin > end:
-            found.append(f"{topic}-{number} ends at {end}, and was read up to {begin} before")
+            reasons.append(f"{topic}-{number} ends at {end}, and was read up to {begin} before")
     gone = [p for p in start.next if start.same_topic(facts.ends, p[0]) and p not in facts.end]
-    return [*found, *(f"the partition {topic}-{number} is gone" for topic, number in sorted(gone))]
+    return [
+        *reasons,
+        *(f"the partition {topic}-{number} is gone" for topic, number in sorted(gone)),
+    ]
 
 
 def begins(start: TopicOffsets, facts: Facts) -> dict[Partition, int]:
@@ -83,8 +86,8 @@ def advance(
     for partition, end in facts.end.items():
         bound = end
         if closed is not None:
-            known = closed.same_topic(facts.ends, partition[0])
-            bound = closed.next.get(partition, 0) if known else 0
+            same_topic = closed.same_topic(facts.ends, partition[0])
+            bound = closed.next.get(partition, 0) if same_topic else 0
             if partition not in start.next and partition not in closed.next:
                 continue
         ends[partition] = max(starts[partition], min(end, bound))
@@ -138,18 +141,18 @@ def ranges(
     """
     whole = []
     for (topic, number), until in sorted(end.next.items()):
-        known = start.same_topic(end, topic)
-        begin = start.next.get((topic, number), 0) if known else 0
+        same_topic = start.same_topic(end, topic)
+        begin = start.next.get((topic, number), 0) if same_topic else 0
         if begin < until:
             whole.append(Range(topic, end.ids[topic], number, begin, until))
     total = sum(map(_length, whole))
-    found: list[Range] = []
+    pieces: list[Range] = []
     for one in whole:
         parts = 1 if at_least is None else -(-_length(one) * at_least // total)
         if most_records is not None:
             parts = max(parts, -(-_length(one) // most_records))
-        found += _cut(one, min(parts, _length(one)))
-    return found
+        pieces += _cut(one, min(parts, _length(one)))
+    return pieces
 
 
 def _length(one: Range) -> int:

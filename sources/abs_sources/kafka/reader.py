@@ -190,17 +190,17 @@ class KafkaReader(Reader):
     def _name(self) -> str:
         return f"{self._part.topic}-{self._part.partition}"
 
-    def _take(self, found: Sequence[Message]) -> pa.RecordBatch | None:
+    def _take(self, messages: Sequence[Message]) -> pa.RecordBatch | None:
         """The records before the end as a batch; advances the position."""
         events = []
-        if any(map(Message.error, found)):
-            events = [message for message in found if message.error() is not None]
-            found = [message for message in found if message.error() is None]
-        offsets = np.fromiter(map(Message.offset, found), np.int64, count=len(found))
+        if any(map(Message.error, messages)):
+            events = [message for message in messages if message.error() is not None]
+            messages = [message for message in messages if message.error() is None]
+        offsets = np.fromiter(map(Message.offset, messages), np.int64, count=len(messages))
         end = self._part.end
         if end is not None and len(offsets) and offsets[-1] >= end:
             within = int(np.searchsorted(offsets, end))
-            found, offsets = found[:within], offsets[:within]
+            messages, offsets = messages[:within], offsets[:within]
             self._at = end
         elif len(offsets):
             self._at = int(offsets[-1]) + 1
@@ -211,21 +211,21 @@ class KafkaReader(Reader):
         self._short_since = None
         options = self._options
         asked = options.headers or options.winners is not False
-        headers = headers_of(found) if asked else []
+        headers = headers_of(messages) if asked else []
         if options.winners is None and any(headers):
             # Planning refuses a topic with a side topic before. So a record of somebody else, whose
             # headers cannot be read, must not end a read that asks for none.
-            given = (each for each in zip(found, headers, strict=True) if each[1])
-            refuse_attempts(starmap(attempt_of, given), self._part.topic)
+            with_headers = (pair for pair in zip(messages, headers, strict=True) if pair[1])
+            refuse_attempts(starmap(attempt_of, with_headers), self._part.topic)
         filtered = None
         if self._filter is not None:
-            filtered = self._filter(pa.array(map(attempt_of, found, headers), pa.binary()))
+            filtered = self._filter(pa.array(map(attempt_of, messages, headers), pa.binary()))
         if filtered is not None and filtered.undecided is not None:
-            found, stopped = found[: filtered.stop], int(offsets[filtered.stop])
+            messages, stopped = messages[: filtered.stop], int(offsets[filtered.stop])
             offsets, headers = offsets[: filtered.stop], headers[: filtered.stop]
             self._wait_at(stopped, filtered.undecided)
         batch = batch_of(
-            found,
+            messages,
             offsets,
             self._part.topic,
             self._part.partition,
@@ -270,8 +270,8 @@ class KafkaReader(Reader):
     def _joined(self, pieces: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         """One batch; adapts the next batch's rows to the size of these."""
         table = pa.Table.from_batches(pieces)
-        each = max(1, table.nbytes // table.num_rows)
-        self._fitting = max(1, min(self._most, _BATCH_BYTES // each))
+        row_bytes = max(1, table.nbytes // table.num_rows)
+        self._fitting = max(1, min(self._most, _BATCH_BYTES // row_bytes))
         [joined] = pieces if len(pieces) == 1 else table.combine_chunks().to_batches()
         return joined
 
@@ -340,11 +340,11 @@ class KafkaReader(Reader):
     def _check_topic(self) -> None:
         """Check that the topic exists and is the planned one."""
         topic, planned = self._part.topic, self._part.topic_id
-        found = lookup(self._options).topics([topic], {topic: planned}).get(topic)
-        if found is not None and found.id == planned:
+        current = lookup(self._options).topics([topic], {topic: planned}).get(topic)
+        if current is not None and current.id == planned:
             return
         self._lost(
-            f"the topic {topic} {'is gone' if found is None else 'was deleted and created again'}"
+            f"the topic {topic} {'is gone' if current is None else 'was deleted and created again'}"
         )
         if self._part.end is not None:
             # The records of another topic are none of this range: they are planned by themselves.

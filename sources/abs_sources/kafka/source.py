@@ -237,8 +237,8 @@ class KafkaSource(Source):
     def _ending(self, facts: Facts, starts: Mapping[Partition, int]) -> dict[Partition, int]:
         assert self.options.end is not None
         option = "endingOffsets or endingTimestamp"
-        found = self._resolved(self.options.end, facts, LATEST, option)
-        for (topic, number), offset in sorted(found.items()):
+        offsets = self._resolved(self.options.end, facts, LATEST, option)
+        for (topic, number), offset in sorted(offsets.items()):
             first, end = starts[topic, number], facts.end[topic, number]
             if not first <= offset <= end:
                 raise OptionError(
@@ -247,7 +247,7 @@ class KafkaSource(Source):
                     remedy="take an offset that is there (-1 is the end); older records may have "
                     "been deleted by the topic's retention.",
                 )
-        return found
+        return offsets
 
     def _resolved(
         self, bound: Bound, facts: Facts, without: int | None, option: str
@@ -261,8 +261,8 @@ class KafkaSource(Source):
         if self.options.fail_on_data_loss:
             raise ReplayMismatchError(f"Kafka: {'; '.join(found)}.", remedy=DATA_LOSS_REMEDY)
         # Once for a place: an engine asks again and again while there is nothing new.
-        known = cluster(self.options.client)
-        key, told = ("told of loss", repr(self.options)), (start, *found)
-        if known.learnt(key) != told:
-            known.learn(key, told)
+        shared_cluster = cluster(self.options.client)
+        key, loss = ("told of loss", repr(self.options)), (start, *found)
+        if shared_cluster.learnt(key) != loss:
+            shared_cluster.learn(key, loss)
             log.warning("failOnDataLoss=false, so the job continues: %s.", "; ".join(found))

@@ -65,22 +65,24 @@ def undecided(
     """
     # What stands behind another job's open transaction is of interest, too; attempts are in none.
     fixed = {"kafka.isolation.level": "read_uncommitted", "subscribe": topic, "winners": "false"}
-    given = {f"kafka.{name}": value for name, value in client.items()}
+    settings = {f"kafka.{name}": value for name, value in client.items()}
     # Of what retention takes meanwhile nothing is waited for.
     how = {"startingOffsets": "earliest", "includeHeaders": "true", "failOnDataLoss": "false"}
     how["patience"] = f"{patience:g}"
-    options = KafkaSourceOptions.parse({**given, **fixed, **how})
+    options = KafkaSourceOptions.parse({**settings, **fixed, **how})
     attempts = attempt_filter(options, topic)
     decided: Winners | None = None
-    found: dict[HandleName, Undecided] = {}
+    by_handle: dict[HandleName, Undecided] = {}
     for batch in _batches(KafkaSource(options)):
-        for each in _attempts(batch):
+        for attempt in _attempts(batch):
             decided = attempts.winners() if decided is None else decided
-            if decided.counts(each.handle) is None:
-                known = found.get(each.handle)
-                found[each.handle] = each if known is None else known.with_more(each)
-    decided = attempts.winners() if found else Winners()
-    return [each for handle, each in sorted(found.items()) if decided.counts(handle) is None]
+            if decided.counts(attempt.handle) is None:
+                earlier = by_handle.get(attempt.handle)
+                by_handle[attempt.handle] = (
+                    attempt if earlier is None else earlier.with_more(attempt)
+                )
+    decided = attempts.winners() if by_handle else Winners()
+    return [entry for handle, entry in sorted(by_handle.items()) if decided.counts(handle) is None]
 
 
 def _batches(source: KafkaSource) -> Iterator[pa.RecordBatch]:
@@ -99,7 +101,7 @@ def _attempts(batch: pa.RecordBatch) -> list[Undecided]:
     encoded = items.field(1).filter(ours).dictionary_encode()
     codes = encoded.indices.to_numpy(zero_copy_only=False)
     millis = batch.column("timestamp").cast(pa.int64()).to_numpy()[rows] // 1000
-    found = []
+    attempts = []
     for code, value in enumerate(encoded.dictionary.to_pylist()):
         of_it = np.flatnonzero(codes == code)
         handle = attempt_of(value)
@@ -107,5 +109,5 @@ def _attempts(batch: pa.RecordBatch) -> list[Undecided]:
         row = int(rows[of_it[0]])
         at = f"{batch.column('topic')[0]}-{batch.column('partition')[0]}"
         first = f"{at} offset {batch.column('offset')[row]}"
-        found.append(Undecided(handle, len(of_it), first, int(millis[of_it].min())))
-    return found
+        attempts.append(Undecided(handle, len(of_it), first, int(millis[of_it].min())))
+    return attempts

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 def newest(formats: Formats, topics: Sequence[str]) -> tuple[tuple[str, int], ...]:
     """The id of the newest schema of each column for which none is given; ``decoding.with_pins``."""
-    found = []
+    pins = []
     for column in formats.columns:
         if formats.schema(column) is not None:
             continue
@@ -38,8 +38,8 @@ def newest(formats: Formats, topics: Sequence[str]) -> tuple[tuple[str, int], ..
                 remedy=f"register one, or set {column}.schema to the schema that the column is to "
                 "have.",
             )
-        found.append((column, latest.id))
-    return tuple(found)
+        pins.append((column, latest.id))
+    return tuple(pins)
 
 
 def decoded_schema(formats: Formats, raw: pa.Schema) -> pa.Schema:

@@ -82,9 +82,9 @@ class Cursor:
                 at = end
             taken[row] = len(places) - before
             self.at[row] = min(at, end)
-        found = np.array(places, np.int64)
+        starts = np.array(places, np.int64)
         owners = np.repeat(np.arange(len(self)), taken)
-        return Cursor(self.data, found, self.end[owners], self.rows[owners], self.bad), taken
+        return Cursor(self.data, starts, self.end[owners], self.rows[owners], self.bad), taken
 
     def fail(self, which: Array, why: str) -> None:
         """Note that these values cannot be read; ``which`` is a mask or indices."""
@@ -114,10 +114,10 @@ class Cursor:
     def fixed(self, size: int) -> Array:
         """The bytes of values of one size: shape (values, size)."""
         index = self.at[:, None] + np.arange(size)
-        found = self.data[np.minimum(index, len(self.data) - 1)]
+        values = self.data[np.minimum(index, len(self.data) - 1)]
         self.at = self.at + size
         self._check()
-        return found
+        return values
 
     def texts(self, lengths: Array) -> tuple[Array, Array]:
         """Bytes of these lengths: where each begins and the last ends, and the bytes."""

@@ -42,9 +42,9 @@ def mismatch(writer: Node, reader: Node, path: str) -> MismatchError:
 def width(node: Node) -> int | None:
     """The bytes of a value, if all of the type have as many."""
     if node.kind == "record":
-        inner = [width(each.node) for each in node.fields]
-        known = [each for each in inner if each is not None]
-        return sum(known) if len(known) == len(inner) else None
+        inner = [width(field.node) for field in node.fields]
+        sizes = [size for size in inner if size is not None]
+        return sum(sizes) if len(sizes) == len(inner) else None
     if node.kind == "fixed":
         return node.size
     return {"null": 0, "boolean": 1, "float": 4, "double": 8}.get(node.kind)
@@ -92,7 +92,7 @@ def _logical(writer: Node, reader: Node, path: str) -> str | None:
 
 
 def _check_same(writer: Node, reader: Node, path: str) -> None:
-    short = [each.name.rpartition(".")[2] for each in (writer, reader)]
+    short = [node.name.rpartition(".")[2] for node in (writer, reader)]
     if writer.size != reader.size or (short[0] != short[1] and writer.name not in reader.aliases):
         raise mismatch(writer, reader, path)
 
@@ -131,16 +131,16 @@ def _within(cursor: Cursor, number: Any, least: int, most: int, path: str) -> An
 
 def _floats(cursor: Cursor, writer: Node, reader: Node) -> pa.Array:
     size, layout = (4, "<f4") if writer.kind == "float" else (8, "<f8")
-    found = np.ascontiguousarray(cursor.fixed(size)).reshape(-1).view(layout)
-    return pa.array(found.astype(_NUMPY[reader.kind]))
+    values = np.ascontiguousarray(cursor.fixed(size)).reshape(-1).view(layout)
+    return pa.array(values.astype(_NUMPY[reader.kind]))
 
 
 def _enum(writer: Node, reader: Node, path: str) -> Read:
-    short = [each.name.rpartition(".")[2] for each in (writer, reader)]
+    short = [node.name.rpartition(".")[2] for node in (writer, reader)]
     if short[0] != short[1] and writer.name not in reader.aliases:
         raise mismatch(writer, reader, path)
     symbols = [s if s in reader.symbols else reader.default for s in writer.symbols]
-    known = pa.array(symbols, pa.string())
+    names = pa.array(symbols, pa.string())
 
     def read(cursor: Cursor) -> pa.Array:
         index = cursor.number()
@@ -150,12 +150,12 @@ def _enum(writer: Node, reader: Node, path: str) -> Read:
             index = np.where(wrong, 0, index)
         if not symbols:
             return pa.nulls(len(cursor), pa.string())
-        found = known.take(pa.array(index))
-        if found.null_count:
-            unknown = found.is_null().to_numpy(zero_copy_only=False)
+        values = names.take(pa.array(index))
+        if values.null_count:
+            unknown = values.is_null().to_numpy(zero_copy_only=False)
             why = f"{path} is a symbol that the reader's enum {reader.name} has not, nor a default"
             cursor.fail(unknown, why)
-        return found
+        return values
 
     return read
 
@@ -164,14 +164,14 @@ def _texts(cursor: Cursor, lengths: Any, reader: Node, path: str) -> pa.Array:
     ends, data = cursor.texts(lengths)
     arrow = arrow_type(reader)
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(data)]
-    found = pa.Array.from_buffers(arrow, len(cursor), buffers)
+    array = pa.Array.from_buffers(arrow, len(cursor), buffers)
     if arrow != pa.string() or not data.size or data.max() < 0x80:
-        return found
-    wrong = _not_utf8(found)
+        return array
+    wrong = _not_utf8(array)
     if wrong is None:
-        return found
+        return array
     cursor.fail(wrong, f"{path} is not UTF-8")
-    return pc.if_else(pa.array(wrong), pa.scalar(b"", pa.binary()), found.view(pa.binary())).view(
+    return pc.if_else(pa.array(wrong), pa.scalar(b"", pa.binary()), array.view(pa.binary())).view(
         arrow
     )
 
@@ -181,7 +181,7 @@ def _not_utf8(texts: pa.Array) -> Any:
     try:
         texts.validate(full=True)
     except pa.ArrowInvalid:
-        return np.array([not _is_utf8(each.as_py()) for each in texts.view(pa.binary())])
+        return np.array([not _is_utf8(value.as_py()) for value in texts.view(pa.binary())])
     return None
 
 

@@ -56,12 +56,12 @@ def reading(writer: Node, reader: Node, path: str = "value") -> Read:
 
 def _of_union(writer: Node, reader: Node, path: str) -> Read:
     reads: list[Read | str] = []
-    for each in writer.inner:
+    for inner in writer.inner:
         try:
-            reads.append(reading(each, reader, path))
+            reads.append(reading(inner, reader, path))
         except MismatchError as error:
             reads.append(str(error))
-    if all(isinstance(each, str) for each in reads):
+    if all(isinstance(entry, str) for entry in reads):
         raise MismatchError(f"{path}: {reads[0]}")
     arrow = arrow_type(reader, path)
 
@@ -72,15 +72,15 @@ def _of_union(writer: Node, reader: Node, path: str) -> Read:
         unknown = (branch < 0) | (branch >= len(reads))
         if unknown.any():
             cursor.fail(unknown, f"{path} is of a type that its union does not have")
-        for number, each in enumerate(reads):
+        for number, branch_read in enumerate(reads):
             rows = np.flatnonzero(branch == number)
             if not rows.size:
                 continue
-            if isinstance(each, str):
-                cursor.fail(rows, each)
+            if isinstance(branch_read, str):
+                cursor.fail(rows, branch_read)
             elif writer.inner[number].kind != "null":
                 part = cursor.take(rows)
-                parts.append(each(part))
+                parts.append(branch_read(part))
                 places.append(rows)
                 cursor.put(rows, part)
         return placed(parts, places, len(cursor), arrow)
@@ -144,16 +144,16 @@ def _record(writer: Node, reader: Node, path: str) -> Read:
     by_writer = {name: field for field, name in wanted.items() if name is not None}
     fields = {field.name: field for field in reader.fields}
     steps: list[tuple[str | None, Read]] = []
-    for each in writer.fields:
-        name = by_writer.get(each.name)
-        at = f"{path}.{each.name}"
+    for writer_field in writer.fields:
+        name = by_writer.get(writer_field.name)
+        at = f"{path}.{writer_field.name}"
         if name is None:
-            plain = without_logical(each.node)
+            plain = without_logical(writer_field.node)
             steps.append((None, reading(plain, plain, at)))
         else:
-            steps.append((name, reading(each.node, fields[name].node, at)))
-    for name, found in wanted.items():
-        if found is None and not fields[name].has_default:
+            steps.append((name, reading(writer_field.node, fields[name].node, at)))
+    for name, writer_name in wanted.items():
+        if writer_name is None and not fields[name].has_default:
             raise MismatchError(
                 f"{path}.{name} is missing in the schema that the record was written with "
                 f"({writer.name}), and has no default in the one that it is read with"
@@ -164,9 +164,9 @@ def _record(writer: Node, reader: Node, path: str) -> Read:
     def read(cursor: Cursor) -> pa.Array:
         columns: dict[str, pa.Array] = {}
         for name, step in steps:
-            found = step(cursor)
+            column = step(cursor)
             if name is not None:
-                columns[name] = found
+                columns[name] = column
         for name in fields:
             if name not in columns:
                 columns[name] = defaults[name].take(pa.array(np.zeros(len(cursor), np.int32)))
@@ -180,19 +180,22 @@ def _record(writer: Node, reader: Node, path: str) -> Read:
 
 def _found(writer: Node, reader: Node) -> dict[str, str | None]:
     """The writer's field of each of the reader's: of its name, else of an alias that no other takes."""
-    names = {each.name for each in writer.fields}
-    found = {each.name: each.name if each.name in names else None for each in reader.fields}
+    names = {writer_field.name for writer_field in writer.fields}
+    found = {
+        reader_field.name: reader_field.name if reader_field.name in names else None
+        for reader_field in reader.fields
+    }
     left = names - set(found)
     for field in reader.fields:
         if found[field.name] is None:
-            found[field.name] = next((each for each in field.aliases if each in left), None)
+            found[field.name] = next((alias for alias in field.aliases if alias in left), None)
             left.discard(found[field.name] or "")
     return found
 
 
 def check_names(writer: Node, reader: Node, path: str) -> None:
     """Raise MismatchError unless both have one name, as far as namespaces, or the reader an alias."""
-    short = [each.rpartition(".")[2] for each in (writer.name, reader.name)]
+    short = [name.rpartition(".")[2] for name in (writer.name, reader.name)]
     if short[0] != short[1] and writer.name not in reader.aliases:
         raise MismatchError(
             f"{path} was written as {writer.shown}, and is read as {reader.shown} without that alias"
@@ -205,7 +208,7 @@ def without_logical(node: Node) -> Node:
         node,
         logical=None,
         inner=tuple(map(without_logical, node.inner)),
-        fields=tuple(replace(each, node=without_logical(each.node)) for each in node.fields),
+        fields=tuple(replace(field, node=without_logical(field.node)) for field in node.fields),
     )
 
 
