@@ -78,4 +78,4 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
             getattr(cause, "reason", None),  # urllib3
             named.get("error") if isinstance(named, dict) else None,  # botocore
         ]
-        waiting += [each for each in carried if isinstance(each, BaseException)]
+        waiting += [inner for inner in carried if isinstance(inner, BaseException)]

@@ -34,15 +34,15 @@ def function_named(option: str, name: str) -> Callable[[Any], Any]:
     """
     module, _, path = (name if (entry := _offered(name)) is None else entry.value).partition(":")
     try:
-        found: Any = importlib.import_module(module)
+        target: Any = importlib.import_module(module)
         for part in path.split("."):
-            found = getattr(found, part)
+            target = getattr(target, part)
     except (ImportError, AttributeError) as error:
         raise OptionError(
             f"The function {option}={name} cannot be imported: {error}.",
             remedy="install its module on the driver and every executor, or ship it (--py-files).",
         ) from error
-    function: Callable[[Any], Any] = found
+    function: Callable[[Any], Any] = target
     return function
 
 
@@ -81,5 +81,5 @@ class Answer(Generic[T]):
 
 
 def _offered(name: str) -> EntryPoint | None:
-    found = entry_points(group=GROUP, name=name)
-    return next((entry for entry in found if _NAME.fullmatch(entry.value)), None)
+    entries = entry_points(group=GROUP, name=name)
+    return next((entry for entry in entries if _NAME.fullmatch(entry.value)), None)

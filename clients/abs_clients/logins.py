@@ -47,8 +47,8 @@ def certificate_in(path: str | None, pem: str | None = None) -> tuple[str, float
             file.write(pem or "")
             file.flush()
             # CPython's own way to read a certificate of a file; ``ssl`` shows none but a peer's.
-            found = ssl._ssl._test_decode_cert(file.name)  # type: ignore[attr-defined]
-        parts = [f"{name}={value}" for rdn in found["subject"] for name, value in rdn]
-        return ", ".join(parts), ssl.cert_time_to_seconds(found["notAfter"])
+            certificate = ssl._ssl._test_decode_cert(file.name)  # type: ignore[attr-defined]
+        parts = [f"{name}={value}" for rdn in certificate["subject"] for name, value in rdn]
+        return ", ".join(parts), ssl.cert_time_to_seconds(certificate["notAfter"])
     except (OSError, ValueError, KeyError, AttributeError):
         return None

@@ -51,7 +51,7 @@ def options_of(values: type) -> tuple[Option, ...]:
 
 def needed(values: type) -> list[Option]:
     """Those that must be given: neither they nor their fields have a default."""
-    default = {each.name: (each.default, each.default_factory) for each in fields(values)}
+    default = {field.name: (field.default, field.default_factory) for field in fields(values)}
     return [
         option
         for name, option in _by_field(values).items()
@@ -131,12 +131,12 @@ class Problems:
     def raise_any(self) -> None:
         """Raise one OptionError with every problem and remedy, if any."""
         if len(self._found) == 1:
-            what, remedy = self._found[0]
-            raise OptionError(f"{self._format}: {what}", remedy=remedy)
+            sentence, remedy = self._found[0]
+            raise OptionError(f"{self._format}: {sentence}", remedy=remedy)
         if self._found:
             listed = [
-                f"({number}) {what} [{remedy}]"
-                for number, (what, remedy) in enumerate(self._found, 1)
+                f"({number}) {problem} [{remedy}]"
+                for number, (problem, remedy) in enumerate(self._found, 1)
             ]
             raise OptionError(
                 f"{self._format}: {len(listed)} options are wrong: {' '.join(listed)}",
@@ -163,7 +163,7 @@ def read_options(
     """
     by_name = {option.name.lower(): option for option in known}
     values = {option.name: option.default for option in known}
-    instead = {name.lower(): (name, what) for name, what in (elsewhere or {}).items()}
+    instead = {name.lower(): (name, hint) for name, hint in (elsewhere or {}).items()}
     seen: dict[str, str] = {}
     for name, text in given.items():
         key = name.lower()
@@ -178,8 +178,8 @@ def read_options(
             option = by_name[key]
             _read_one(option, text, values, problems)
         elif key in instead:
-            documented, what = instead[key]
-            problems.add(f"The option {documented} is not one of ours.", what)
+            documented, remedy = instead[key]
+            problems.add(f"The option {documented} is not one of ours.", remedy)
         else:
             problems.add(f"There is no option {name}.", _nearest(key, by_name))
     return values
@@ -206,9 +206,9 @@ def is_text(name: str, value: str, problems: Problems) -> bool:
 
     A lone surrogate has no UTF-8, and a zero byte ends a text in C libraries.
     """
-    for what in (name, value):
+    for part in (name, value):
         try:
-            what.encode()
+            part.encode()
         except UnicodeEncodeError:
             problems.add(
                 f"The option {name!a} is not valid Unicode text: it contains an unpaired "
@@ -216,7 +216,7 @@ def is_text(name: str, value: str, problems: Problems) -> bool:
                 "write it as UTF-8: bytes of another encoding were read as text.",
             )
             return False
-        if "\0" in what:
+        if "\0" in part:
             problems.add(f"The option {name!a} contains a zero byte.", "remove the zero byte.")
             return False
     return True
@@ -278,8 +278,8 @@ def size(least: int, most: int) -> Callable[[str], int]:
     """A number of bytes, as ``134217728``, ``128m`` or ``128MiB`` (powers of 1024, as Spark's)."""
 
     def read(text: str) -> int:
-        found = _SIZE.fullmatch(text.strip().lower())
-        value = int(found[1]) * _SIZE_UNITS[found[2] or ""] if found else -1
+        match = _SIZE.fullmatch(text.strip().lower())
+        value = int(match[1]) * _SIZE_UNITS[match[2] or ""] if match else -1
         if not least <= value <= most:
             raise ValueError(f"a size from {least} to {most} bytes, for instance 128m")
         return value
@@ -303,8 +303,8 @@ def duration(least: float, most: float) -> Callable[[str], float]:
     """A time in seconds in an inclusive range; ``90``, ``90s``, ``3m`` or ``1h``."""
 
     def read(text: str) -> float:
-        found = _DURATION.fullmatch(text.strip().lower())
-        value = float(found[1]) * _DURATION_UNITS[found[2] or ""] if found else -1.0
+        match = _DURATION.fullmatch(text.strip().lower())
+        value = float(match[1]) * _DURATION_UNITS[match[2] or ""] if match else -1.0
         if not least <= value <= most:
             raise ValueError(f"a time from {least:g}s to {most:g}s, such as 90s, 3m or 1h")
         return value
@@ -314,9 +314,9 @@ def duration(least: float, most: float) -> Callable[[str], float]:
 
 def share(text: str) -> float:
     """A share of a whole; ``0.01`` or ``1%``."""
-    given = text.strip()
+    number = text.strip()
     try:
-        value = float(given[:-1]) / 100 if given.endswith("%") else float(given)
+        value = float(number[:-1]) / 100 if number.endswith("%") else float(number)
     except ValueError:
         value = float("nan")
     if not 0 <= value <= 1:

@@ -46,10 +46,10 @@ class PerProcess(Generic[K, V]):
 
     def of(self, key: K) -> V:
         with self._lock:
-            found = self._objects.get(key)
-            if found is None:
-                found = self._objects[key] = self._make(key)
-            return found
+            kept = self._objects.get(key)
+            if kept is None:
+                kept = self._objects[key] = self._make(key)
+            return kept
 
     def close(self, key: K | None = None) -> None:
         """Close the object of ``key``, or all; the next use of one connects anew."""

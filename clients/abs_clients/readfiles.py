@@ -56,6 +56,6 @@ class ReadFiles:
     def _stamp(self) -> Stamp | None:
         """Differs once a file is replaced; None while one is not there."""
         with suppress(OSError):
-            found = [path.stat() for path in self._paths]
-            return tuple((each.st_mtime_ns, each.st_size, each.st_ino) for each in found)
+            stats = [path.stat() for path in self._paths]
+            return tuple((stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in stats)
         return None

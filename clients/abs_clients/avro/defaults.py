@@ -56,9 +56,9 @@ def _default(node: Node, given: Any) -> Any:
             default = {f.name: given.get(f.name, f.default) for f in node.fields}
             return {f.name: _default(f.node, default[f.name]) for f in node.fields}
         case "array":
-            return [_default(node.inner[0], each) for each in given]
+            return [_default(node.inner[0], item) for item in given]
         case "map":
-            return [(key, _default(node.inner[0], each)) for key, each in given.items()]
+            return [(key, _default(node.inner[0], item)) for key, item in given.items()]
         case "enum" if given not in node.symbols:
             raise ValueError("no symbol")
         case "bytes" | "fixed":
@@ -82,7 +82,7 @@ def _default_of_union(node: Node, given: Any) -> Any:
     """A default of a union is one of its first type that fits, which Avro wants to be the first."""
     if given is None:
         return None
-    at = next((n for n, each in enumerate(node.branches) if _is_default(each, given)), 0)
+    at = next((n for n, branch in enumerate(node.branches) if _is_default(branch, given)), 0)
     value = _default(node.branches[at], given)
     return value if widened(node) is not None else {member(at): value}
 

@@ -68,8 +68,8 @@ class Registry:
         """
         if number not in self._nodes:
             with self._asking(f"reading schema {number}", f"There is no schema {number}"):
-                found = self._client.get_schema(number)
-            self._nodes[number] = self._node(found, f"Schema {number}")
+                schema = self._client.get_schema(number)
+            self._nodes[number] = self._node(schema, f"Schema {number}")
         return self._nodes[number]
 
     def latest(self, subject: str) -> Registered | None:
@@ -82,11 +82,11 @@ class Registry:
         client.clear_latest_caches()  # the client would answer as it did before, for ever
         try:
             with self._asking(f"reading the newest schema of {subject}", ""):
-                found = client.get_latest_version(subject)
+                newest = client.get_latest_version(subject)
         except SchemaError:
             return None
-        node = self._node(found.schema, f"The newest schema of {subject}")
-        return Registered(found.schema_id, found.version, found.schema.schema_str, node)
+        node = self._node(newest.schema, f"The newest schema of {subject}")
+        return Registered(newest.schema_id, newest.version, newest.schema.schema_str, node)
 
     def lookup(self, subject: str, text: str) -> int | None:
         """The id of exactly this schema under a subject; None if it is not there."""
@@ -127,12 +127,12 @@ class Registry:
         return self._made
 
     def _new_client(self) -> SchemaRegistryClient:
-        given: dict[str, Any] = {"timeout": TIMEOUT_S, "max.retries": 0, **self._settings.given}
-        if "bearer.auth.credentials.source" in given:
+        settings: dict[str, Any] = {"timeout": TIMEOUT_S, "max.retries": 0, **self._settings.given}
+        if "bearer.auth.credentials.source" in settings:
             # The client asks for it; registries other than Confluent's cloud do not.
-            given.setdefault("bearer.auth.logical.cluster", "")
+            settings.setdefault("bearer.auth.logical.cluster", "")
         try:
-            return SchemaRegistryClient.new_client(given)
+            return SchemaRegistryClient.new_client(settings)
         except (ValueError, TypeError, OSError) as error:
             raise OptionError(
                 f"The registry's client does not take its settings: {error}.",
@@ -149,16 +149,16 @@ class Registry:
 
     def _references(self, schema: Any, seen: dict[tuple[str, int], None]) -> Iterator[str]:
         """The texts of the schemas that this one names, each after those that it names itself."""
-        for each in schema.references or ():
-            key = (each.subject, each.version)
+        for reference in schema.references or ():
+            key = (reference.subject, reference.version)
             if key in seen:
                 continue
             seen[key] = None
-            what = f"version {each.version} of {each.subject}"
-            with self._asking(f"reading {what}", f"There is no {what}, which a schema refers to"):
-                found: Any = self._client.get_version(each.subject, each.version)
-            yield from self._references(found.schema, seen)
-            yield found.schema.schema_str
+            name = f"version {reference.version} of {reference.subject}"
+            with self._asking(f"reading {name}", f"There is no {name}, which a schema refers to"):
+                registered: Any = self._client.get_version(reference.subject, reference.version)
+            yield from self._references(registered.schema, seen)
+            yield registered.schema.schema_str
 
     @contextmanager
     def _asking(self, doing: str, missing: str) -> Iterator[None]:

@@ -99,13 +99,13 @@ class Node:
         """A union's types without null; the type itself of any other."""
         if self.kind != "union":
             return (self,)
-        return tuple(each for each in self.inner if each.kind != "null")
+        return tuple(branch for branch in self.inner if branch.kind != "null")
 
     @property
     def takes_null(self) -> bool:
         """Whether null is one of its values."""
         if self.kind == "union":
-            return any(each.kind == "null" for each in self.inner)
+            return any(branch.kind == "null" for branch in self.inner)
         return self.kind == "null"
 
 
@@ -117,7 +117,7 @@ def fingerprint(node: Node) -> str:
 def _form(node: Node) -> list[Any]:
     fields = [[f.name, _form(f.node), f.has_default, f.default] for f in node.fields]
     plain = [node.kind, node.name, node.logical, node.precision, node.scale, node.size]
-    return [*plain, node.symbols, fields, [_form(each) for each in node.inner]]
+    return [*plain, node.symbols, fields, [_form(inner) for inner in node.inner]]
 
 
 @cache
@@ -135,8 +135,8 @@ def parsed(text: str, references: tuple[str, ...] = ()) -> Node:
     named: dict[str, Any] = {}
     own = (library.SchemaParseException, library.UnknownType)
     try:
-        for each in references:
-            library.parse_schema(_lenient(json.loads(each)), named, _write_hint=False)
+        for reference in references:
+            library.parse_schema(_lenient(json.loads(reference)), named, _write_hint=False)
         raw = library.parse_schema(_lenient(json.loads(text)), named, _write_hint=False)
     except (*own, *STUMBLES) as error:
         # Of a malformed text fastavro raises also those that are not its own.
@@ -150,11 +150,11 @@ def parsed(text: str, references: tuple[str, ...] = ()) -> Node:
 def _lenient(raw: Any) -> Any:
     """The schema without decimals that are none: Avro ignores these, and fastavro refuses them."""
     if isinstance(raw, list):
-        return [_lenient(each) for each in raw]
+        return [_lenient(part) for part in raw]
     if not isinstance(raw, dict):
         return raw
     inner = ("type", "items", "values", "fields")
-    raw = {name: _lenient(each) if name in inner else each for name, each in raw.items()}
+    raw = {name: _lenient(part) if name in inner else part for name, part in raw.items()}
     if raw.get("logicalType") == "decimal" and not _is_decimal(raw, raw.get("size")):
         del raw["logicalType"]
     return raw
@@ -175,7 +175,7 @@ def cut(text: str) -> str:
 
 def _node(raw: Any, named: Mapping[str, Any], within: tuple[str, ...]) -> Node:
     if isinstance(raw, list):
-        return Node("union", inner=tuple(_node(each, named, within) for each in raw))
+        return Node("union", inner=tuple(_node(branch, named, within) for branch in raw))
     if isinstance(raw, str):
         if raw in PRIMITIVES:
             return Node(raw)
@@ -191,7 +191,7 @@ def _node(raw: Any, named: Mapping[str, Any], within: tuple[str, ...]) -> Node:
     node = Node(kind, name, _aliases(raw, name), **_semantic(raw))
     match kind:
         case "record" | "error":
-            fields = tuple(_field(each, named, within) for each in raw["fields"])
+            fields = tuple(_field(field, named, within) for field in raw["fields"])
             return replace(node, kind="record", fields=fields)
         case "enum":
             return replace(node, symbols=tuple(raw["symbols"]), default=raw.get("default"))
@@ -225,13 +225,13 @@ def _with_logical(node: Node, raw: Mapping[str, Any]) -> Node:
 
 def _aliases(raw: Mapping[str, Any], name: str) -> tuple[str, ...]:
     space = name.rpartition(".")[0]
-    full = (each if "." in each or not space else f"{space}.{each}" for each in _listed(raw))
+    full = (alias if "." in alias or not space else f"{space}.{alias}" for alias in _listed(raw))
     return tuple(full)
 
 
 def _listed(raw: Mapping[str, Any]) -> Sequence[str]:
-    found: Sequence[str] = raw.get("aliases") or ()
-    return found
+    aliases: Sequence[str] = raw.get("aliases") or ()
+    return aliases
 
 
 def _field(raw: Mapping[str, Any], named: Mapping[str, Any], within: tuple[str, ...]) -> Field:
@@ -250,8 +250,8 @@ def widened(node: Node) -> Node | None:
         return branches[0]
     if not branches:
         return Node("null")
-    plain = all(each.logical is None for each in branches)
-    kind = WIDENED.get(frozenset(each.kind for each in branches)) if plain else None
+    plain = all(branch.logical is None for branch in branches)
+    kind = WIDENED.get(frozenset(branch.kind for branch in branches)) if plain else None
     return None if kind is None else Node(kind)
 
 

@@ -40,8 +40,8 @@ def avro_schema(given: str) -> str:
 
 
 def _url(given: str) -> str:
-    for each in text(given).split(","):
-        parts = urlsplit(each.strip())
+    for address in text(given).split(","):
+        parts = urlsplit(address.strip())
         if parts.scheme not in ("http", "https", "mock"):
             raise OptionError(
                 "The option registry.url is not the address of a registry.",
@@ -98,8 +98,8 @@ class ColumnFormats:
 
     def schema(self, column: str) -> str | None:
         """The given schema of a column."""
-        found: str | None = getattr(self, f"{column}_schema")
-        return found
+        schema: str | None = getattr(self, f"{column}_schema")
+        return schema
 
 
 @described
@@ -171,8 +171,8 @@ class RegistrySettings:
     @property
     def given(self) -> dict[str, str]:
         """What is set, by the names of confluent-kafka."""
-        found = {each.name.replace("_", "."): getattr(self, each.name) for each in fields(self)}
-        return {name: value for name, value in found.items() if value is not None}
+        values = {f.name.replace("_", "."): getattr(self, f.name) for f in fields(self)}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 def check_formats(values: Mapping[str, Any], problems: Problems) -> None:

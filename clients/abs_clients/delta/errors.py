@@ -82,8 +82,8 @@ def _of_store(error: Exception, doing: str) -> AbsError:
             f"A file of the table's log is gone, {doing}: {text_of(error)}.",
             remedy="look who has removed it: a clean-up must keep what the log needs.",
         )
-    if found := _ERRNO.search(text):
-        return disk_error(OSError(int(found[1]), text_of(error)), "The table's store", doing)
+    if match := _ERRNO.search(text):
+        return disk_error(OSError(int(match[1]), text_of(error)), "The table's store", doing)
     return _defect(error, doing)
 
 
@@ -93,8 +93,8 @@ def is_missing(error: Exception) -> bool:
 
 
 def _defect(error: BaseException, doing: str) -> TargetError:
-    told = f"{type(error).__name__}: {text_of(error)}"
-    return TargetError(f"An unexpected error, {doing}: {told}.", remedy=f"{DEFECT}.")
+    problem = f"{type(error).__name__}: {text_of(error)}"
+    return TargetError(f"An unexpected error, {doing}: {problem}.", remedy=f"{DEFECT}.")
 
 
 def text_of(error: BaseException) -> str:

@@ -47,7 +47,7 @@ def actions_of(
     """
     now = int(time.time() * 1000)
     parameters = {"mode": "Append", "partitionBy": json.dumps(table.metadata().partition_columns)}
-    told = {"timestamp": now, "operation": "WRITE", "operationParameters": parameters, **mark.told}
+    info = {"timestamp": now, "operation": "WRITE", "operationParameters": parameters, **mark.told}
     adds = [
         {
             "path": quote(file.path, safe="/="),
@@ -60,7 +60,7 @@ def actions_of(
         for file in files
     ]
     return [
-        {"commitInfo": told},
+        {"commitInfo": info},
         {"metaData": _metadata(table, columns)},
         {"txn": {"appId": mark.application, "version": mark.version}},
         *({"add": add} for add in adds),
@@ -80,12 +80,12 @@ def _metadata(table: DeltaTable, columns: pa.Schema) -> Mapping[str, Any]:
                     remedy="add the column to the table first, or cast it in Spark.",
                 )
         schema["fields"] += added
-    told = {"name": old.name, "description": old.description, "createdTime": old.created_time}
+    optional = {"name": old.name, "description": old.description, "createdTime": old.created_time}
     return {
         "id": str(old.id),
         "format": {"provider": "parquet", "options": {}},
         "schemaString": json.dumps(schema, separators=(",", ":")),
         "partitionColumns": old.partition_columns,
         "configuration": old.configuration,
-        **{name: value for name, value in told.items() if value is not None},
+        **{name: value for name, value in optional.items() if value is not None},
     }

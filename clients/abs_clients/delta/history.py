@@ -40,11 +40,11 @@ def history_of(
     for version, lines in log:
         with _readable(version):
             actions = _actions(lines)
-        info: dict[str, Any] = next((what for kind, what in actions if kind == "commitInfo"), {})
-        removed = {unquote(what["path"]): what for kind, what in actions if kind == "remove"}
-        adds = {unquote(what["path"]): what for kind, what in actions if kind == "add"}
+        info: dict[str, Any] = next((body for kind, body in actions if kind == "commitInfo"), {})
+        removed = {unquote(body["path"]): body for kind, body in actions if kind == "remove"}
+        adds = {unquote(body["path"]): body for kind, body in actions if kind == "add"}
         # One that is removed and added in one commit has a new deletion vector or new statistics.
-        new = {path: what for path, what in adds.items() if path not in present}
+        new = {path: add for path, add in adds.items() if path not in present}
         present = (present - set(removed)) | set(adds)
         brought_back = info.get("operation") in _BRINGS_BACK
         with _readable(version):
@@ -117,13 +117,13 @@ def _logged(path: str, add: Mapping[str, Any]) -> LoggedFile:
     rows = int(stats.get("numRecords", 0))
     if not add.get("dataChange", True) or not stats.get("minValues"):
         return LoggedFile(path, rows)
-    told = (add["size"], sorted((add.get("partitionValues") or {}).items()), stats)
-    return LoggedFile(path, rows, json.dumps(told, sort_keys=True))
+    content = (add["size"], sorted((add.get("partitionValues") or {}).items()), stats)
+    return LoggedFile(path, rows, json.dumps(content, sort_keys=True))
 
 
 def _epochs(actions: Iterable[tuple[str, Any]], info: Mapping[str, Any]) -> Iterator[Epoch]:
     """Application transactions; where there is none, those of a streaming query of Spark."""
-    marks = [what for kind, what in actions if kind == "txn"]
+    marks = [body for kind, body in actions if kind == "txn"]
     for mark in marks:
         yield Epoch(f"application {mark['appId']}", {"version": int(mark["version"])})
     asked = info.get("operationParameters") or {}

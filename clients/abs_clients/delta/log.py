@@ -155,10 +155,10 @@ class DeltaLog:
             return
         place = Location.parse(self.url)
         objects = Objects(Bucket(self.server, place.bucket))
-        for found in objects.list(f"{place.folder}_delta_log/"):
-            name = found.key.rpartition("/")[2]
+        for listed in objects.list(f"{place.folder}_delta_log/"):
+            name = listed.key.rpartition("/")[2]
             if name.endswith(".json") and name.removesuffix(".json").isdecimal():
-                body = objects.get(found.key)
+                body = objects.get(listed.key)
                 if body is not None:
                     yield int(name.removesuffix(".json")), body.data.decode()
 
@@ -171,7 +171,7 @@ class DeltaLog:
             return None
         server = self.server
         key, secret, token, region = credentials(server)
-        given = {
+        options = {
             "aws_access_key_id": key,
             "aws_secret_access_key": secret,
             "aws_session_token": token,
@@ -185,7 +185,7 @@ class DeltaLog:
             "retry_timeout": f"{server.timeout:.0f}s",
             "max_retries": "3",
         }
-        return {name: text for name, text in given.items() if text}
+        return {name: text for name, text in options.items() if text}
 
 
 _IN_MAP, _OUTSIDE = "in a map", "outside of maps"
@@ -352,7 +352,7 @@ class DeltaEntries:
 def _rows_of(table: DeltaTable) -> dict[str, int]:
     """The files of a version, each with its rows."""
     files = pa.table(table.get_add_actions()).select(["path", "num_records"])
-    return {unquote(each["path"]): each["num_records"] or 0 for each in files.to_pylist()}
+    return {unquote(file["path"]): file["num_records"] or 0 for file in files.to_pylist()}
 
 
 COLUMNS = 32
@@ -381,8 +381,8 @@ def stats_of(footer: Any) -> str:
         bounds = _bounds(statistics)
         if bounds is not None:
             least[name], greatest[name] = bounds
-    told = {"numRecords": footer.num_rows, "minValues": least, "maxValues": greatest}
-    return json.dumps({**told, "nullCount": nulls}, separators=(",", ":"))
+    stats = {"numRecords": footer.num_rows, "minValues": least, "maxValues": greatest}
+    return json.dumps({**stats, "nullCount": nulls}, separators=(",", ":"))
 
 
 def _bounds(statistics: Sequence[Any]) -> tuple[Any, Any] | None:

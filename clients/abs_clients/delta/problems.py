@@ -61,10 +61,10 @@ def _of_features(table: DeltaTable) -> Iterator[Problem]:
 
 def _of_columns(table: DeltaTable) -> Iterator[Problem]:
     for path, metadata in _columns(json.loads(table.schema().to_json())["fields"]):
-        for name, what in _DEMANDS.items():
+        for name, demand in _DEMANDS.items():
             if name in metadata:
                 yield (
-                    f"The column {path} has {what}, which is not computed or checked here.",
+                    f"The column {path} has {demand}, which is not computed or checked here.",
                     "compute the value in Spark and drop the rule, or write to another table.",
                 )
 
@@ -101,16 +101,16 @@ def _of_settings(settings: Mapping[str, str | None]) -> Iterator[Problem]:
         yield forgets, f"unset {_RETENTION}."
     kept = settings.get(_VACUUM)
     if kept and (days := _days(kept)) < 1:
-        told = "cannot be read" if days < 0 else "is less than a day"
-        what = (
-            f"VACUUM keeps files of less than a day ({_VACUUM} = {kept}, which {told}): after a crash "
+        fault = "cannot be read" if days < 0 else "is less than a day"
+        problem = (
+            f"VACUUM keeps files of less than a day ({_VACUUM} = {kept}, which {fault}): after a crash "
             "it would remove files of a decided epoch before the log names them."
         )
-        yield what, f"set {_VACUUM} to the longest absence of the job, or unset it (a week)."
+        yield problem, f"set {_VACUUM} to the longest absence of the job, or unset it (a week)."
 
 
 def _days(interval: str) -> float:
     """Of a text such as ``interval 12 hours``; less than 0: it cannot be read."""
-    found = re.fullmatch(r"(?:interval\s+)?(\d+)\s+(\w+?)s?", interval.strip().lower())
-    unit = None if found is None else _UNITS.get(found[2])
-    return -1 if found is None or unit is None else int(found[1]) * unit
+    match = re.fullmatch(r"(?:interval\s+)?(\d+)\s+(\w+?)s?", interval.strip().lower())
+    unit = None if match is None else _UNITS.get(match[2])
+    return -1 if match is None or unit is None else int(match[1]) * unit

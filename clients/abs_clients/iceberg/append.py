@@ -109,11 +109,11 @@ class _Appending(_FastAppendFiles):
         partitions = {
             (one.spec.spec_id, one.file.partition) for one in self._added if one.spec.fields
         }
-        told = {**counted.to_dict(), **snapshot_properties}
+        properties = {**counted.to_dict(), **snapshot_properties}
         if partitions:
-            told[CHANGED_PARTITION_COUNT_PROP] = str(len(partitions))
+            properties[CHANGED_PARTITION_COUNT_PROP] = str(len(partitions))
         before = self._transaction.table_metadata.snapshot_by_name(self._target_branch)
-        summary: Any = Summary(operation=self._operation, **told)
+        summary: Any = Summary(operation=self._operation, **properties)
         return update_snapshot_summaries(summary, before.summary if before else None)
 
 

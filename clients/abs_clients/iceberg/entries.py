@@ -74,7 +74,7 @@ class Entries:
             footer: its Parquet metadata.
             head: its partition values: one row, a column for each field of the specification.
         """
-        told = data_file_statistics_from_parquet_metadata(footer, self._plan, self._ids)
+        statistics = data_file_statistics_from_parquet_metadata(footer, self._plan, self._ids)
         kinds: list[Any] = [f.field_type for f in self._spec.partition_type(self._schema).fields]
         values = self.partitions.record(head)
         entry = {
@@ -86,9 +86,9 @@ class Entries:
                 None if value is None else _packed(to_bytes(kind, value))
                 for kind, value in zip(kinds, values, strict=True)
             ],
-            **{name: getattr(told, name) for name in _COUNTS},
-            **_bounds(told),
-            "split_offsets": told.split_offsets,
+            **{name: getattr(statistics, name) for name in _COUNTS},
+            **_bounds(statistics),
+            "split_offsets": statistics.split_offsets,
         }
         # Text of one file after another repeats little but names: JSON that is compressed stays small.
         written = json.dumps(entry, separators=(",", ":"), sort_keys=True)
@@ -138,13 +138,13 @@ def added(entry: str, path: str, size: int, rows: int, metadata: TableMetadata) 
         LookupError: the table has forgotten the specification.
     """
     try:
-        told = fields(parse(zlib.decompress(b64decode(entry, validate=True))))
+        parts = fields(parse(zlib.decompress(b64decode(entry, validate=True))))
     except zlib.error as error:
         raise ValueError(str(error)) from error
-    version(told["version"], VERSION)
-    spec = _spec(of(list, told["spec"]), metadata)
-    kinds: list[Any] = [_KIND.validate_python(text(kind)) for kind in told["types"]]
-    values = (None if value is None else b64decode(text(value)) for value in told["partition"])
+    version(parts["version"], VERSION)
+    spec = _spec(of(list, parts["spec"]), metadata)
+    kinds: list[Any] = [_KIND.validate_python(text(kind)) for kind in parts["types"]]
+    values = (None if value is None else b64decode(text(value)) for value in parts["partition"])
     try:
         partition = [
             None if value is None else from_bytes(kind, value)
@@ -152,8 +152,8 @@ def added(entry: str, path: str, size: int, rows: int, metadata: TableMetadata) 
         ]
     except struct.error as error:
         raise ValueError(f"a value of its partition: {error}") from error
-    maps: dict[str, Any] = {name: _numbered(told[name], whole) for name in _COUNTS}
-    maps |= {name: _numbered(told[name], lambda one: b64decode(text(one))) for name in _BOUNDS}
+    maps: dict[str, Any] = {name: _numbered(parts[name], whole) for name in _COUNTS}
+    maps |= {name: _numbered(parts[name], lambda one: b64decode(text(one))) for name in _BOUNDS}
     made = DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=path,
@@ -161,14 +161,14 @@ def added(entry: str, path: str, size: int, rows: int, metadata: TableMetadata) 
         partition=Record(*partition),
         record_count=rows,
         file_size_in_bytes=size,
-        split_offsets=[whole(offset) for offset in told["split_offsets"]],
+        split_offsets=[whole(offset) for offset in parts["split_offsets"]],
         **maps,
     )
     made.spec_id = spec.spec_id
     # Of the schema that the file was written with, unless the table has forgotten it: the type of a
     # column by which an older specification partitions is known there alone, once it is dropped.
     schemas = {schema.schema_id: schema for schema in metadata.schemas}
-    return Added(made, spec, schemas.get(whole(told["schema"]), metadata.schema()))
+    return Added(made, spec, schemas.get(whole(parts["schema"]), metadata.schema()))
 
 
 def _spec(wanted: Sequence[Any], metadata: TableMetadata) -> PartitionSpec:
@@ -193,8 +193,8 @@ def file_schema(schema: Schema, columns: pa.Schema) -> pa.Schema:
     Args:
         columns: some of the table's, and perhaps others, which are left as they are.
     """
-    known = {field.name: field for field in schema_to_pyarrow(schema)}
-    return pa.schema([_small(known.get(field.name, field)) for field in columns])
+    with_ids = {field.name: field for field in schema_to_pyarrow(schema)}
+    return pa.schema([_small(with_ids.get(field.name, field)) for field in columns])
 
 
 def _small(field: pa.Field) -> pa.Field:
@@ -227,18 +227,18 @@ def misfits(written: pa.Schema, schema: Schema) -> list[str] | None:
         return None
     now = {field.field_id: field for field in schema.fields}
     there = {field.field_id: field for field in pyarrow_to_schema(written).fields}
-    told: list[str] = []
+    problems: list[str] = []
     for number, field in there.items():
         if number not in now:
-            told.append(f"{field.name} was dropped from the table")
+            problems.append(f"{field.name} was dropped from the table")
         elif not _holds(now[number].field_type, field.field_type):
-            told.append(
+            problems.append(
                 f"{field.name} is {field.field_type}, in the table {now[number].field_type}"
             )
     for number, field in now.items():
         if field.required and not (number in there and there[number].required):
-            told.append(f"{field.name} must not be NULL in the table now")
-    return told
+            problems.append(f"{field.name} must not be NULL in the table now")
+    return problems
 
 
 def _holds(now: IcebergType, then: IcebergType) -> bool:

@@ -92,30 +92,30 @@ def mapped(doing: str) -> Iterator[None]:
 
 
 def _mapped(error: Exception, doing: str) -> AbsError:
-    told = f"{doing}: {type(error).__name__}"
+    text = f"{doing}: {type(error).__name__}"
     if isinstance(error, _SILENT + _of_sql(*_DATABASE_SILENT)) or _is_of_hive(error):
-        return UnavailableError(f"The catalog does not answer, {told}.")
+        return UnavailableError(f"The catalog does not answer, {text}.")
     if isinstance(error, _REFUSED + _of_sql("SQLAlchemyError")):
         remedy = "look at its credentials and rights, and at its own log."
-        return RefusedError(f"The catalog refuses, {told}.", remedy=remedy)
+        return RefusedError(f"The catalog refuses, {text}.", remedy=remedy)
     if isinstance(error, ClientError | BotoCoreError):  # Glue's
-        found = to_abs_error(error, doing)
-        how = "does not answer" if found.retryable else "refuses"
-        return type(found)(f"The catalog {how}, {told}: {text_of(error)}.", remedy=found.remedy)
+        of_aws = to_abs_error(error, doing)
+        how = "does not answer" if of_aws.retryable else "refuses"
+        return type(of_aws)(f"The catalog {how}, {text}: {text_of(error)}.", remedy=of_aws.remedy)
     if isinstance(error, OSError):
         return _of_store(error, doing)
-    return TargetError(f"An unexpected error, {told}: {text_of(error)}.", remedy=f"{DEFECT}.")
+    return TargetError(f"An unexpected error, {text}: {text_of(error)}.", remedy=f"{DEFECT}.")
 
 
 def _of_store(error: OSError, doing: str) -> AbsError:
     """Of Arrow's file systems, for a folder and for a bucket."""
-    told = text_of(error)
+    text = text_of(error)
     if isinstance(error, FileNotFoundError):
         remedy = "look who has removed it: a clean-up must keep what the metadata names."
-        return RefusedError(f"A file of the table is gone, {doing}: {told}.", remedy=remedy)
-    if "AWS Error" in told and not _BUSY.search(told):
+        return RefusedError(f"A file of the table is gone, {doing}: {text}.", remedy=remedy)
+    if "AWS Error" in text and not _BUSY.search(text):
         remedy = "look at the credentials and rights of this process."
-        return RefusedError(f"The store refuses, {doing}: {told}.", remedy=remedy)
+        return RefusedError(f"The store refuses, {doing}: {text}.", remedy=remedy)
     return disk_error(error, "The table's store", doing)
 
 

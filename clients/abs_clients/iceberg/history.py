@@ -77,14 +77,14 @@ def history_of(table: Table) -> TableHistory:
 def is_ancestor(metadata: TableMetadata, sequence: int, identity: int) -> bool | None:
     """Whether a snapshot is in the history of ``main``; None: what would tell it has expired."""
     current = metadata.current_snapshot_id
-    kept = {each.snapshot_id: each for each in metadata.snapshots}
+    kept = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     lineage: list[Snapshot] = []
     while current is not None and current in kept:
         lineage.append(kept[current])
         current = kept[current].parent_snapshot_id
-    if any(each.snapshot_id == identity for each in lineage):
+    if any(snapshot.snapshot_id == identity for snapshot in lineage):
         return True
-    older = any((each.sequence_number or 0) < sequence for each in lineage)
+    older = any((snapshot.sequence_number or 0) < sequence for snapshot in lineage)
     # Else the rest of the history has expired, and with it perhaps this snapshot.
     return False if identity in kept or older or not lineage else None
 
@@ -98,10 +98,10 @@ def _commit(
         LoggedFile(path, file.record_count, None if rewritten else _content(file))
         for path, file in added.items()
     )
-    told = {} if summary is None else summary.additional_properties
+    properties = {} if summary is None else summary.additional_properties
     at = None if snapshot is None else snapshot.timestamp_ms
     unread: list[str] = []
-    epochs = tuple(_epochs(told, unread))
+    epochs = tuple(_epochs(properties, unread))
     gone = tuple(sorted(removed))
     return LoggedCommit(
         str(identity), at, files, epochs, tuple(unread), removed=gone, rewrites=rewritten
@@ -112,8 +112,8 @@ def _content(file: DataFile) -> str | None:
     if not file.lower_bounds:
         return None
     columns: list[Any] = [
-        sorted((each or {}).items())
-        for each in (
+        sorted((numbers or {}).items())
+        for numbers in (
             file.column_sizes,
             file.lower_bounds,
             file.upper_bounds,

@@ -101,9 +101,9 @@ def _is_installed(codec: str) -> bool:
 def notes_of(table: Table) -> Iterator[Problem]:
     """What of a table is not done as it asks, and does no harm."""
     if path := table.properties.get(TableProperties.WRITE_DATA_PATH):
-        what = f"The table's property {TableProperties.WRITE_DATA_PATH} ({path}) is not used"
+        problem = f"The table's property {TableProperties.WRITE_DATA_PATH} ({path}) is not used"
         yield (
-            f"{what}: data files are in the folder data of its location.",
+            f"{problem}: data files are in the folder data of its location.",
             "remove it, so that all writers use one folder.",
         )
 

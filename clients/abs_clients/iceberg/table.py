@@ -161,13 +161,13 @@ class IcebergTable:
             RefusedError: the catalog vends none any more.
         """
         with mapped(f"asking for credentials for the Iceberg table {self.name}"):
-            told = self._loaded().io.properties
-        if KEY not in told:
+            properties = self._loaded().io.properties
+        if KEY not in properties:
             raise RefusedError(
                 f"The catalog vends no credentials for the table {self.name} any more.",
                 remedy="start the query again, with credentials as boto3 finds them.",
             )
-        return vended(told)
+        return vended(properties)
 
     def history(self) -> TableHistory:
         """The commits that the metadata still has."""
@@ -233,10 +233,10 @@ class IcebergSnapshot:
 
     def server(self, address: IcebergTable) -> Server | None:
         """Of the table's files, with credentials that the catalog vends; None: it vends none."""
-        told, given = self._table.io.properties, self._table.catalog.properties
-        if KEY not in told or told[KEY] == given.get(KEY):
+        of_table, of_catalog = self._table.io.properties, self._table.catalog.properties
+        if KEY not in of_table or of_table[KEY] == of_catalog.get(KEY):
             return None
-        return server_of(told, address.server, address)
+        return server_of(of_table, address.server, address)
 
     def misfits(self, written: pa.Schema) -> list[str] | None:
         """See ``entries.misfits``."""
@@ -247,14 +247,14 @@ class IcebergSnapshot:
         return Entries(self._table.metadata)
 
     def version_of(self, application: str) -> int | None:
-        found = self._table.properties.get(application)
-        return None if found is None else int(found)
+        version = self._table.properties.get(application)
+        return None if version is None else int(version)
 
     def place_of(self, mark: Any) -> str | None:
         """Sequence number and id of the mark's snapshot; None if it has expired."""
         for snapshot in reversed(self._table.metadata.snapshots):
-            told = {} if snapshot.summary is None else snapshot.summary.additional_properties
-            if told.get(mark.application) == str(mark.version):
+            properties = {} if snapshot.summary is None else snapshot.summary.additional_properties
+            if properties.get(mark.application) == str(mark.version):
                 return f"{snapshot.sequence_number or 0} {snapshot.snapshot_id}"
         return None
 
@@ -292,10 +292,13 @@ class IcebergSnapshot:
         if columns.names:
             with transaction.update_schema() as schema:
                 schema.union_by_name(columns)
-        told = {**mark.told, mark.application: str(mark.version)}  # for `abs audit duplicates`
+        # For `abs audit duplicates`.
+        properties = {**mark.told, mark.application: str(mark.version)}
         paths = [f"{self.location}/data/{file.path}" for file in files]
         if any(not file.stats for file in files):  # of a release that made no entries
-            transaction.add_files(paths, snapshot_properties=told, check_duplicate_files=False)
+            transaction.add_files(
+                paths, snapshot_properties=properties, check_duplicate_files=False
+            )
         else:
             # Without files, too: a change of properties alone moves no branch, and stops nobody.
             metadata = self._table.metadata
@@ -303,7 +306,7 @@ class IcebergSnapshot:
                 transaction,
                 self._table.io,
                 list(map(partial(_added, metadata), files, paths)),
-                told,
+                properties,
             )
         transaction.set_properties({mark.application: str(mark.version)})
         transaction.commit_transaction()
@@ -348,7 +351,7 @@ def _slim(metadata: TableMetadata) -> TableMetadata:
     library deletes old metadata files.
     """
     heads = {metadata.current_snapshot_id, *(ref.snapshot_id for ref in metadata.refs.values())}
-    kept = [each for each in metadata.snapshots if each.snapshot_id in heads]
+    kept = [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id in heads]
     slim: dict[str, list[Any]] = {"snapshots": kept, "snapshot_log": []}
     if TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED not in metadata.properties:
         slim["metadata_log"] = []

@@ -92,15 +92,15 @@ class Admin:
                 answer = call(client, seconds)
         except UnavailableError as error:
             client.poll(0.1)
-            told = next((e for e in reversed(self._events) if is_auth_failure(e)), None)
+            refusal = next((e for e in reversed(self._events) if is_auth_failure(e)), None)
             self.renew(client)
-            if told is None:
+            if refusal is None:
                 # It names the address that is not reached, which the brokers may have given.
                 if lost := next((e for e in reversed(self._events) if e.code() in _LOST), None):
                     why = without_secrets(" ".join(lost.str().split()), self._settings)
                     error.what += f" The last connection that failed: {why}."
                 raise
-            raise to_abs_error(told, "connecting", self._settings) from error
+            raise to_abs_error(refusal, "connecting", self._settings) from error
         client.poll(0)
         self._events.clear()  # who gets an answer is let in: what was refused before has passed
         return answer
@@ -131,14 +131,14 @@ class Admin:
 
         A client may stay with one broker, so each further look uses a new client.
         """
-        found = look()
+        result = look()
         for pause in timeouts.UNHEARD_PAUSES:
-            if not misses(found):
+            if not misses(result):
                 break
             time.sleep(pause)
             self.renew()
-            found = look()
-        return found
+            result = look()
+        return result
 
     def names(self, seconds: float = timeouts.REQUEST_SECONDS) -> list[str]:
         """The topics that the principal may see."""
@@ -166,7 +166,7 @@ class Admin:
             answers = client.describe_topics(
                 TopicCollection(wanted), request_timeout=seconds, **more
             )
-            found = {}
+            descriptions = {}
             for name, answer in answers.items():
                 try:
                     said = _taken(answer, seconds, UNHEARD | {KafkaError.TOPIC_EXCEPTION})
@@ -180,8 +180,8 @@ class Admin:
                         "write to it.",
                     ) from error
                 if said is not None:
-                    found[name] = said
-            return found
+                    descriptions[name] = said
+            return descriptions
 
         return self.ask(f"looking at topics {', '.join(wanted)}", call, seconds)
 
@@ -201,8 +201,8 @@ class Admin:
     def _configs(self, whose: str, resource: ConfigResource) -> dict[str, str]:
         def call(client: AdminClient, seconds: float) -> dict[str, Any]:
             asked = client.describe_configs([resource], request_timeout=seconds)
-            found: dict[str, Any] = _taken(asked[resource], seconds)
-            return found
+            config: dict[str, Any] = _taken(asked[resource], seconds)
+            return config
 
         entries = self.ask(f"reading the settings of {whose} (DESCRIBE_CONFIGS)", call)
         return {e.name: str(e.value) for e in entries.values() if e.value is not None}
@@ -252,13 +252,13 @@ class Admin:
         """
         if not asked:
             return {}
-        given = {TopicPartition(topic, number): spec for (topic, number), spec in asked.items()}
+        specs = {TopicPartition(topic, number): spec for (topic, number), spec in asked.items()}
         isolation = IsolationLevel.READ_UNCOMMITTED if uncommitted else self._isolation
 
         def call(client: AdminClient, seconds: float) -> dict[Partition, int]:
-            answers = client.list_offsets(given, isolation_level=isolation, request_timeout=seconds)
+            answers = client.list_offsets(specs, isolation_level=isolation, request_timeout=seconds)
             return {
-                (p.topic, p.partition): _offset(p, each, seconds) for p, each in answers.items()
+                (p.topic, p.partition): _offset(p, answer, seconds) for p, answer in answers.items()
             }
 
         return self.ask("asking for offsets", call, seconds)
@@ -272,10 +272,10 @@ class Admin:
 
 def topic_uuid(description: Any) -> str | None:
     """A topic's id as the protocol's UUID; None if the brokers know no ids (all zeros)."""
-    given, mask = description.topic_id, (1 << 64) - 1
-    if given is None:
+    uuid, mask = description.topic_id, (1 << 64) - 1
+    if uuid is None:
         return None
-    most, least = given.get_most_significant_bits(), given.get_least_significant_bits()
+    most, least = uuid.get_most_significant_bits(), uuid.get_least_significant_bits()
     whole = (most & mask) << 64 | least & mask
     return str(UUID(int=whole)) if whole else None
 

@@ -159,14 +159,14 @@ class Decided:
         Raises CorruptionError for other content, or a version that this release does not know.
         """
         with reading("A winners record", "find out who else writes to the side topic"):
-            found = fields(parse(value or b""))
-            version(found["version"], VERSION)
-            register, job = text(found["register"]), text(found["job"])
-            winners = tuple(_winner(register, job, one) for one in of(list, found["winners"]))
-            generation = whole(found["generation"], 0, MAX_NUMBER)
-            epoch = whole(found["epoch"], NO_DECISION, MAX_NUMBER)
-            note = text(found.get("note", ""))
-            after = found.get("after")
+            values = fields(parse(value or b""))
+            version(values["version"], VERSION)
+            register, job = text(values["register"]), text(values["job"])
+            winners = tuple(_winner(register, job, one) for one in of(list, values["winners"]))
+            generation = whole(values["generation"], 0, MAX_NUMBER)
+            epoch = whole(values["epoch"], NO_DECISION, MAX_NUMBER)
+            note = text(values.get("note", ""))
+            after = values.get("after")
             if after is not None:
                 after = whole(after, BEGINNING, MAX_NUMBER)
             return cls(register, job, generation, epoch, winners, note, after)

@@ -53,8 +53,8 @@ def check_access(settings: Settings, *, again: bool = False, fresh: bool = False
         codes = [event.code() for event in events]
         if KafkaError._ALL_BROKERS_DOWN in codes:
             # That they are down may be told before why; a busy machine takes its time between the two.
-            told = any(code != KafkaError._ALL_BROKERS_DOWN for code in codes)
-            more = timeouts.REASON_SECONDS if told else timeouts.FIRST_REASON_SECONDS
+            has_reason = any(code != KafkaError._ALL_BROKERS_DOWN for code in codes)
+            more = timeouts.REASON_SECONDS if has_reason else timeouts.FIRST_REASON_SECONDS
             deadline = min(deadline, now + more * (timeouts.REASON_AGAIN if again else 1))
             continue
         with suppress(KafkaException):

@@ -28,9 +28,9 @@ _FILES = (
 
 def certificate_files(settings: Settings) -> ReadFiles:
     """The files of certificates that clients with these settings read."""
-    given = dict(settings.pairs)
-    paths = [given[name] for name in _FILES if name in given]
-    return ReadFiles(paths, lambda: ssl_context(given))
+    pairs = dict(settings.pairs)
+    paths = [pairs[name] for name in _FILES if name in pairs]
+    return ReadFiles(paths, lambda: ssl_context(pairs))
 
 
 def ssl_context(given: Mapping[str, str]) -> ssl.SSLContext:

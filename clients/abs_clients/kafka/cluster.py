@@ -77,16 +77,16 @@ class Cluster:
         with self._lock:
             if key not in self._kept:
                 self._kept[key] = make()
-            found: T = self._kept[key]
-            return found
+            held: T = self._kept[key]
+            return held
 
     def drop(self, *keys: Hashable) -> None:
         """Clear cached answers, and close users' own objects, that exist under these keys."""
         with self._lock:
-            found = [self._kept.pop(key, None) for key in keys]
-        for each in found:
-            if hasattr(each, "close"):
-                each.close()
+            dropped = [self._kept.pop(key, None) for key in keys]
+        for held in dropped:
+            if hasattr(held, "close"):
+                held.close()
 
     def renew_if_replaced(self) -> None:
         """Connect anew from now on if files of certificates were replaced; answers stay.
@@ -99,10 +99,10 @@ class Cluster:
         log.info("certificates for %s were replaced: connecting anew", self.settings.bootstrap)
         with self._lock:
             kept = dict(self._kept)
-        for key, each in kept.items():
-            if hasattr(each, "renew"):
-                each.renew()
-            elif hasattr(each, "close"):
+        for key, held in kept.items():
+            if hasattr(held, "renew"):
+                held.renew()
+            elif hasattr(held, "close"):
                 with self._lock:
                     self._kept.pop(key, None)
         self.admin.close()
@@ -129,9 +129,9 @@ _clusters: PerProcess[Settings, Cluster] = PerProcess(Cluster, at_exit=False)
 
 def cluster(settings: Settings) -> Cluster:
     """This process's cluster with these settings."""
-    found = _clusters.of(settings)
-    found.renew_if_replaced()
-    return found
+    current = _clusters.of(settings)
+    current.renew_if_replaced()
+    return current
 
 
 def close_clusters(settings: Settings | None = None) -> None:

@@ -55,8 +55,8 @@ class ClusterFacts:
 
     def number(self, name: str) -> int | None:
         """A numeric setting; None if it may not be read."""
-        given = dict(self.configs).get(name)
-        return None if given is None else int(given)
+        text = dict(self.configs).get(name)
+        return None if text is None else int(text)
 
 
 def cluster_id(settings: Settings) -> str:
@@ -64,20 +64,20 @@ def cluster_id(settings: Settings) -> str:
 
     Raises RefusedError if the brokers have none (older than 0.10.1).
     """
-    known = cluster(settings)
-    if learnt := known.learnt(_ID):
+    connections = cluster(settings)
+    if learnt := connections.learnt(_ID):
         return str(learnt)
 
     async def work(manager: Any) -> str | None:
         response = await manager.send(MetadataRequest(topics=[], min_version=2))
-        found: str | None = response.cluster_id
-        return found
+        id_: str | None = response.cluster_id
+        return id_
 
-    found = cluster(settings).run("asking for the cluster's id", work)
-    if not found:
+    identity = cluster(settings).run("asking for the cluster's id", work)
+    if not identity:
         raise RefusedError("The brokers have no cluster id.", remedy="use Kafka 3.0 or newer.")
-    known.learn(_ID, found)
-    return found
+    connections.learn(_ID, identity)
+    return identity
 
 
 def request_bytes(settings: Settings) -> int | None:
@@ -85,12 +85,12 @@ def request_bytes(settings: Settings) -> int | None:
 
     Cached per process. None: it may not be read. Raises TargetError if no broker answers.
     """
-    known = cluster(settings)
-    if (learnt := known.learnt(_REQUEST_BYTES)) is None:
-        nodes = known.run("asking for the brokers", brokers_of)
-        configs = _if_allowed(lambda: known.admin.broker_configs(nodes[0]))
+    connections = cluster(settings)
+    if (learnt := connections.learnt(_REQUEST_BYTES)) is None:
+        nodes = connections.run("asking for the brokers", brokers_of)
+        configs = _if_allowed(lambda: connections.admin.broker_configs(nodes[0]))
         learnt = int(configs.get("socket.request.max.bytes", 0))
-        known.learn(_REQUEST_BYTES, learnt)
+        connections.learn(_REQUEST_BYTES, learnt)
     return learnt or None
 
 
@@ -144,5 +144,5 @@ def _if_allowed(look: Callable[[], dict[str, T]]) -> dict[str, T]:
 
 def _features(settings: Settings) -> dict[str, Any]:
     with translate_errors("reading features"):
-        found: dict[str, Any] = cluster(settings).client().describe_features()
-        return found
+        features: dict[str, Any] = cluster(settings).client().describe_features()
+        return features

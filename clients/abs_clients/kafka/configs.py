@@ -112,21 +112,21 @@ def admin_settings(settings: Settings) -> dict[str, Any]:
     an error.
     """
     own = {"allow.auto.create.topics": "false", **_QUIET, "logger": librdkafka_log}
-    given = for_librdkafka(settings)
-    return {k: v for k, v in given.items() if not k.startswith(_CONSUMER_ONLY)} | own
+    pairs = for_librdkafka(settings)
+    return {k: v for k, v in pairs.items() if not k.startswith(_CONSUMER_ONLY)} | own
 
 
 def control_settings(settings: Settings) -> dict[str, Any]:
     """Configuration of kafka-python's admin client. Raises as ``access_settings``."""
-    given = dict(settings.pairs)
-    found: dict[str, Any] = {
+    pairs = dict(settings.pairs)
+    own: dict[str, Any] = {
         "bootstrap_servers": [s.strip() for s in settings.bootstrap.split(",") if s.strip()],
-        "client_id": given.get("client.id", "abs-sinks"),
+        "client_id": pairs.get("client.id", "abs-sinks"),
         "request_timeout_ms": int(timeouts.REQUEST_SECONDS * 1000),
         "bootstrap_timeout_ms": int(timeouts.REQUEST_SECONDS * 1000),
         "reconnect_backoff_max_ms": 500,
     }
-    return found | access_settings(settings)
+    return own | access_settings(settings)
 
 
 def access_settings(settings: Settings) -> dict[str, Any]:
@@ -134,22 +134,22 @@ def access_settings(settings: Settings) -> dict[str, Any]:
 
     Raises OptionError if a certificate cannot be read, and as ``Login.current``.
     """
-    given = dict(settings.pairs)
-    protocol = given.get("security.protocol", "plaintext").upper()
-    found: dict[str, Any] = {"security_protocol": protocol}
+    pairs = dict(settings.pairs)
+    protocol = pairs.get("security.protocol", "plaintext").upper()
+    access: dict[str, Any] = {"security_protocol": protocol}
     if (login := login_of(settings)) is not None:
         login.current()  # who cannot get one is told why, before a client is made
-        found |= {"sasl_mechanism": OAUTH, "sasl_oauth_token_provider": login}
-    elif (mechanism := mechanism_of(given)) is not None:
-        found |= {
+        access |= {"sasl_mechanism": OAUTH, "sasl_oauth_token_provider": login}
+    elif (mechanism := mechanism_of(pairs)) is not None:
+        access |= {
             "sasl_mechanism": mechanism,
-            "sasl_plain_username": _user(mechanism, given.get("sasl.username")),
-            "sasl_plain_password": given.get("sasl.password"),
+            "sasl_plain_username": _user(mechanism, pairs.get("sasl.username")),
+            "sasl_plain_password": pairs.get("sasl.password"),
         }
     if protocol.endswith("SSL"):
-        found["ssl_context"] = ssl_context(given)
-        found["ssl_check_hostname"] = found["ssl_context"].check_hostname
-    return found
+        access["ssl_context"] = ssl_context(pairs)
+        access["ssl_check_hostname"] = access["ssl_context"].check_hostname
+    return access
 
 
 def _user(mechanism: str, name: str | None) -> str | None:

@@ -84,25 +84,25 @@ def to_abs_error(
         error = error.args[0]
     code, text, retriable = _facts(error)
     text = without_secrets(text, who)
-    found = None if code is None else BY_NUMBER.get(code)
-    if found is None:
-        found = Meaning(UnavailableError if retriable else TargetError)
+    meaning = None if code is None else BY_NUMBER.get(code)
+    if meaning is None:
+        meaning = Meaning(UnavailableError if retriable else TargetError)
     if isinstance(error, KafkaError) and is_auth_failure(error):
-        found = ACCESS
+        meaning = ACCESS
     elif _lacks_token(text):
-        found = _LATER
+        meaning = _LATER
     login = None if who is None else login_of(who)
-    if login is not None and found in (ACCESS, _LATER) and not new:
+    if login is not None and meaning in (ACCESS, _LATER) and not new:
         why = login.failure
-        found = _LATER if why is None else Meaning(type(why), why.remedy)
+        meaning = _LATER if why is None else Meaning(type(why), why.remedy)
         text = text if why is None else why.what.rstrip(".")
-    if login is not None and issubclass(found.kind, UnavailableError):
+    if login is not None and issubclass(meaning.kind, UnavailableError):
         login.doubt()
     shown = "" if code is None else f" [{code}]"
-    if who is not None and found.kind is RefusedError:
+    if who is not None and meaning.kind is RefusedError:
         shown += f"; the principal is {who.principal}"
-    what = f"Kafka failed while {doing}: {text}{shown}."
-    return name_open_files(found.kind(what, remedy=found.remedy)).of(SYSTEM)
+    sentence = f"Kafka failed while {doing}: {text}{shown}."
+    return name_open_files(meaning.kind(sentence, remedy=meaning.remedy)).of(SYSTEM)
 
 
 def naming(error: AbsError, who: Settings, brokers: Iterable[Any]) -> None:
@@ -111,10 +111,10 @@ def naming(error: AbsError, who: Settings, brokers: Iterable[Any]) -> None:
     Args:
         brokers: of the cluster's metadata, with ``host`` and ``port``.
     """
-    told = {f"{each.host}:{each.port}" for each in brokers}
+    addresses = {f"{broker.host}:{broker.port}" for broker in brokers}
     if error.remedy == RAISE_FILES:
         return
-    if elsewhere := sorted(told - set(who.bootstrap.replace(" ", "").split(","))):
+    if elsewhere := sorted(addresses - set(who.bootstrap.replace(" ", "").split(","))):
         error.remedy = (
             f"check that the brokers are up, and that {', '.join(elsewhere[:8])} can be reached from "
             "here: there they say that they listen (advertised.listeners)."
@@ -131,8 +131,8 @@ def reason_of(producer: Any) -> KafkaError | None:
     try:
         producer.begin_transaction()
     except KafkaException as error:
-        found: KafkaError = error.args[0]
-        return None if found.code() in (*CONSEQUENCES, KafkaError._NOT_CONFIGURED) else found
+        reason: KafkaError = error.args[0]
+        return None if reason.code() in (*CONSEQUENCES, KafkaError._NOT_CONFIGURED) else reason
     return None
 
 
@@ -161,9 +161,9 @@ def _facts(error: Any) -> tuple[int | None, str, bool]:
     code = getattr(error, "errno", None)
     if isinstance(error, kafka.errors.SaslAuthenticationFailedError):
         return KafkaError.SASL_AUTHENTICATION_FAILED, text, False
-    known = code if isinstance(code, int) and code > 0 else None
+    number = code if isinstance(code, int) and code > 0 else None
     return (
-        known,
+        number,
         text if type(error).__name__ in text else f"{type(error).__name__}: {text}",
         isinstance(error, AWAY) or bool(getattr(error, "retriable", False)),
     )

@@ -107,13 +107,13 @@ class Login(AbstractTokenProvider):  # type: ignore[misc] # kafka-python has no 
     def _renew(self) -> None:
         begun = time.time()
         try:
-            found = self._obtained()
-            if not begun < found.expires < _MAX_SECONDS:
+            token = self._obtained()
+            if not begun < token.expires < _MAX_SECONDS:
                 raise RefusedError(
                     "The token for Kafka has expired already, or its expiry is no time.",
                     remedy="check the clock of this machine, and the life of new tokens.",
                 )
-            if not isinstance(found.text, str) or _TOKEN.fullmatch(found.text) is None:
+            if not isinstance(token.text, str) or _TOKEN.fullmatch(token.text) is None:
                 raise RefusedError(
                     "What was obtained as a token for Kafka is none: it is empty, or holds other "
                     "characters than ASCII's printable ones.",
@@ -128,15 +128,15 @@ class Login(AbstractTokenProvider):  # type: ignore[misc] # kafka-python has no 
             log.log(level, "the token for Kafka is not renewed yet: %s", error)
             self._due = min(begun + PAUSE_SECONDS, self._token.expires)
             return
-        self._token, self.failure, self._obtained_at = found, None, begun
-        self._due = begun + RENEW_AT * (found.expires - begun)
+        self._token, self.failure, self._obtained_at = token, None, begun
+        self._due = begun + RENEW_AT * (token.expires - begun)
 
     def _obtained(self) -> Token:
         """What ``obtain`` returns, within ``OBTAIN_SECONDS``: both clients' connections wait for it."""
         # One at a time: an earlier one may still be under way.
         asked = self._asked = self._asked or Answer(self._obtain, "abs-kafka-token")
         try:
-            found = asked.within(OBTAIN_SECONDS)
+            token = asked.within(OBTAIN_SECONDS)
         except StillRunningError:
             raise UnavailableError(
                 f"No token for Kafka was obtained within {OBTAIN_SECONDS:g} s.",
@@ -147,7 +147,7 @@ class Login(AbstractTokenProvider):  # type: ignore[misc] # kafka-python has no 
             self._asked = None
             raise
         self._asked = None
-        return found
+        return token
 
     def token(self) -> str:
         """For kafka-python: the text of the token. Raises its own errors, which close a connection."""
@@ -200,17 +200,17 @@ def for_librdkafka(settings: Settings) -> dict[str, Any]:
 
     Raises as ``Login.current``.
     """
-    given: dict[str, Any] = {n: v for n, v in settings.pairs if n != TWO_PHASE}
+    pairs: dict[str, Any] = {n: v for n, v in settings.pairs if n != TWO_PHASE}
     login = login_of(settings)
     if login is None:
-        return given
+        return pairs
     if confluent_kafka.libversion()[1] < SERVED_BY_ITSELF:
         raise OptionError(
             f"confluent-kafka {confluent_kafka.libversion()[0]} cannot log in by token here.",
             remedy="install confluent-kafka 2.13 or newer on the driver and every executor.",
         )
     login.current()
-    kept = {n: v for n, v in given.items() if not n.startswith(("sasl.oauthbearer.", "sasl.mech"))}
+    kept = {n: v for n, v in pairs.items() if not n.startswith(("sasl.oauthbearer.", "sasl.mech"))}
     return {**kept, "sasl.mechanism": OAUTH, CALLABLE: login.serve}
 
 
@@ -233,18 +233,18 @@ def _called(settings: Settings) -> Token:
     """The token of the job's own function, whose contract is that of confluent-kafka's ``oauth_cb``."""
     name = settings.get(CALLABLE) or ""
     config = settings.get("sasl.oauthbearer.config") or ""
-    given = _calling(
+    answer = _calling(
         f"The function kafka.{CALLABLE}={name}",
         lambda: function_named(f"kafka.{CALLABLE}", name)(config),
         settings,
     )
-    if not _is_token(given):
+    if not _is_token(answer):
         raise OptionError(
-            f"The function kafka.{CALLABLE}={name} returned {type(given).__name__}, and not a token.",
+            f"The function kafka.{CALLABLE}={name} returned {type(answer).__name__}, and not a token.",
             remedy="return (token, expiry in seconds since 1970), as confluent-kafka's oauth_cb "
             "does; a principal and a dict of extensions may follow.",
         )
-    parts: tuple[Any, ...] = (*given, *("", {})[len(given) - 2 :])
+    parts: tuple[Any, ...] = (*answer, *("", {})[len(answer) - 2 :])
     text, expires, principal, extensions = parts
     if expires > _MAX_SECONDS:
         raise OptionError(
@@ -279,14 +279,14 @@ def _signed(settings: Settings) -> Token:
 
 
 def _region(bootstrap: str) -> str:
-    found = _REGION.search(bootstrap)
-    given = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    if found is None and not given:
+    match = _REGION.search(bootstrap)
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    if match is None and not region:
         raise OptionError(
             f"kafka.bootstrap.servers does not tell the AWS region of {bootstrap}.",
             remedy="set AWS_REGION in the environment of the driver and of every executor.",
         )
-    return found[1] if found is not None else str(given)
+    return match[1] if match is not None else str(region)
 
 
 def _calling(what: str, call: Callable[[], Any], settings: Settings) -> Any:
@@ -316,8 +316,8 @@ def told_login(settings: Settings) -> Finding:
     if mechanism is not None:
         return logins.told(where, f"{settings.principal} ({mechanism})")
     shown = pairs.get("ssl.certificate.location"), pairs.get("ssl.certificate.pem")
-    found = logins.certificate_in(*shown) if any(shown) and settings.is_guarded else None
-    if found is None:
+    certificate = logins.certificate_in(*shown) if any(shown) and settings.is_guarded else None
+    if certificate is None:
         return logins.told(where, settings.principal)
-    subject, expires = found
+    subject, expires = certificate
     return logins.told(where, f"{subject} (certificate)", "its certificate", expires)

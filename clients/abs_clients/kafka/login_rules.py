@@ -89,8 +89,8 @@ def _check_token(pairs: Mapping[str, str], problems: Problems) -> None:
             "name a function that every machine of the job can import.",
         )
     if (function is None) == (method != "oidc"):
-        what = "gives no way" if function is None else "gives two ways"
-        problems.add(f"kafka.sasl.mechanism={OAUTH} {what} to a token.", BY_OIDC)
+        fault = "gives no way" if function is None else "gives two ways"
+        problems.add(f"kafka.sasl.mechanism={OAUTH} {fault} to a token.", BY_OIDC)
     if method != "oidc":
         return
     grant = pairs.get("sasl.oauthbearer.grant.type", "client_credentials")
@@ -126,5 +126,5 @@ def _is_url(text: str) -> bool:
 
 def extensions_in(pairs: Mapping[str, str]) -> list[tuple[str, str]]:
     """The SASL extensions; a malformed one has an empty part."""
-    given = [part for part in pairs.get(EXTENSIONS, "").split(",") if part.strip()]
-    return [(n.strip(), v.strip()) for n, _, v in (part.partition("=") for part in given)]
+    parts = [part for part in pairs.get(EXTENSIONS, "").split(",") if part.strip()]
+    return [(n.strip(), v.strip()) for n, _, v in (part.partition("=") for part in parts)]

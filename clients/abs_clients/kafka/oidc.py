@@ -120,18 +120,18 @@ def _opener(pairs: Mapping[str, str]) -> Any:
 
 def _refusal(where: str, error: HTTPError, pairs: Mapping[str, str]) -> TargetError:
     try:
-        told = json.loads(error.read(_MAX_BYTES))
-        said = f": {told['error']} {told.get('error_description', '')}".rstrip()[:500]
+        answer = json.loads(error.read(_MAX_BYTES))
+        said = f": {answer['error']} {answer.get('error_description', '')}".rstrip()[:500]
         secret = _first(pairs, SECRET)
         for form in {secret, quote_plus(secret), unquote_plus(secret)}:
             said = said.replace(form, "***")
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         said = ""
-    what = f"The token server {where} answered {error.code}{said}."
+    sentence = f"The token server {where} answered {error.code}{said}."
     if error.code >= 500 or error.code in _PASSING:
-        return UnavailableError(what, remedy="it is asked again; nothing is lost.").of(SYSTEM)
+        return UnavailableError(sentence, remedy="it is asked again; nothing is lost.").of(SYSTEM)
     return RefusedError(
-        what,
+        sentence,
         remedy=f"check kafka.sasl.oauthbearer.client.id, .client.secret, .scope, .audience "
         f"and kafka.{URL}.",
     ).of(SYSTEM)
@@ -143,8 +143,8 @@ def claims(token: str) -> dict[str, Any]:
     Raises ValueError, KeyError or IndexError for another token.
     """
     body = token.split(".")[1]
-    found: dict[str, Any] = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
-    return found
+    values: dict[str, Any] = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+    return values
 
 
 def _place(url: str) -> str:

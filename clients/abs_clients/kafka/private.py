@@ -66,8 +66,8 @@ def loop_of(client: KafkaAdminClient) -> Any:
 
 def loop_error(client: KafkaAdminClient) -> BaseException | None:
     """Why the client's loop has ended; None while it runs. It is not restarted."""
-    found: BaseException | None = client._net._exception
-    return found
+    error: BaseException | None = client._net._exception
+    return error
 
 
 def close(client: KafkaAdminClient) -> None:
@@ -87,8 +87,8 @@ def run(client: KafkaAdminClient, work: Work[T], seconds: float) -> T:
 
     async def within_limit() -> T:
         wait = getattr(manager, "wait_for", None) or loop.await_for
-        found: T = await wait(manager.call_soon(work, manager), seconds * 1000)
-        return found
+        answer: T = await wait(manager.call_soon(work, manager), seconds * 1000)
+        return answer
 
     result: T = loop.run(within_limit)
     return result

@@ -114,7 +114,7 @@ def init_producer_id(
     )
     doing = f"initialising transactional id {transactional_id}"
     try:
-        found = trying(lambda: cluster(settings).run(doing, work))
+        producer = trying(lambda: cluster(settings).run(doing, work))
     except RefusedError as error:
         raise (_no_two_phase(settings) if two_phase else error) from error
     except RetryError as error:
@@ -124,8 +124,8 @@ def init_producer_id(
             handle=transactional_id,
             remedy="check that the leaders of the topic's partitions are up.",
         ) from error
-    assert found is not None
-    return found
+    assert producer is not None
+    return producer
 
 
 def new_producer_id(settings: Settings) -> tuple[int, int]:
@@ -157,7 +157,7 @@ def describe_producers(
 
     async def work(manager: Any) -> dict[tuple[str, int], ProducerState | None]:
         active = await active_producers(manager, partitions)
-        return {place: produced(each, producer_id) for place, each in active.items()}
+        return {place: produced(answer, producer_id) for place, answer in active.items()}
 
     return cluster(settings).run("asking partitions for a producer's records", work)
 
@@ -171,7 +171,7 @@ async def active_producers(
         remembered: ask whoever was its leader last. A broker that follows now answers, too, and may
             lag behind: the caller must look again before it trusts what seems to lack.
     """
-    found: dict[tuple[str, int], Any] = {}
+    states: dict[tuple[str, int], Any] = {}
     leaders = await leaders_of(manager, partitions, remembered=remembered)
     for node, some in leaders.items():
         by_topic: dict[str, list[int]] = defaultdict(list)
@@ -182,10 +182,10 @@ async def active_producers(
             topics=[topic_request(name=t, partition_indexes=p) for t, p in by_topic.items()]
         )
         for topic in (await manager.send(request, node_id=node)).topics:
-            for each in topic.partitions:
-                raise_for(each.error_code, f"{topic.name}-{each.partition_index}")
-                found[topic.name, each.partition_index] = each
-    return found
+            for state in topic.partitions:
+                raise_for(state.error_code, f"{topic.name}-{state.partition_index}")
+                states[topic.name, state.partition_index] = state
+    return states
 
 
 def produced(each: Any, producer_id: int) -> ProducerState | None:

@@ -54,8 +54,8 @@ class RoutingCache:
 
 def routing_of(manager: Any) -> RoutingCache:
     """The cache of this manager's connection."""
-    found: RoutingCache = manager.__dict__.setdefault(_CACHE, RoutingCache())
-    return found
+    cache: RoutingCache = manager.__dict__.setdefault(_CACHE, RoutingCache())
+    return cache
 
 
 def invalidate(manager: Any) -> None:
@@ -80,15 +80,15 @@ async def _nodes_of(
     remembered: bool = True,
 ) -> dict[T, int]:
     """The node of each key: from the cache ``seen`` if ``remembered``, otherwise from ``find``."""
-    found = {each: seen[each] for each in keys if remembered and each in seen}
-    if unknown := [each for each in keys if each not in found]:
+    nodes = {key: seen[key] for key in keys if remembered and key in seen}
+    if unknown := [key for key in keys if key not in nodes]:
         asked = await find(manager, unknown)
         if len(seen) + len(asked) > MAX_ENTRIES:
             seen.clear()
         seen |= asked
-        found |= asked
-    await _ensure_addresses(manager, set(found.values()))
-    return found
+        nodes |= asked
+    await _ensure_addresses(manager, set(nodes.values()))
+    return nodes
 
 
 async def brokers_of(manager: Any) -> list[int]:
@@ -100,8 +100,8 @@ async def brokers_of(manager: Any) -> list[int]:
 async def _ensure_addresses(manager: Any, nodes: Iterable[int]) -> None:
     """Query the addresses of these nodes if the connection lacks one."""
     cache = routing_of(manager)
-    known = all(manager.cluster.broker_metadata(node) is not None for node in nodes)
-    if not known or not cache.addresses:
+    complete = all(manager.cluster.broker_metadata(node) is not None for node in nodes)
+    if not complete or not cache.addresses:
         there = await brokers_of(manager)
         if away := sorted(set(nodes) - set(there)):
             raise errors.NodeNotReadyError(f"broker {away[0]} is not there")
@@ -129,10 +129,10 @@ async def leaders_of(
     """
     seen = routing_of(manager).leaders
     leaders = await _nodes_of(manager, seen, partitions, _find_leaders, remembered=remembered)
-    found: dict[int, list[Partition]] = defaultdict(list)
-    for each in partitions:
-        found[leaders[each]].append(each)
-    return found
+    by_node: dict[int, list[Partition]] = defaultdict(list)
+    for place in partitions:
+        by_node[leaders[place]].append(place)
+    return by_node
 
 
 async def _find_leaders(manager: Any, partitions: Sequence[Partition]) -> dict[Partition, int]:
@@ -140,9 +140,9 @@ async def _find_leaders(manager: Any, partitions: Sequence[Partition]) -> dict[P
     for topic in response.topics:
         raise_for(topic.error_code, topic.name, missing=f"there is no topic {topic.name}")
     leaders = {
-        (topic.name, each.partition_index): each.leader_id
+        (topic.name, partition.partition_index): partition.leader_id
         for topic in response.topics
-        for each in topic.partitions
+        for partition in topic.partitions
     }
     for place in partitions:
         if place not in leaders:

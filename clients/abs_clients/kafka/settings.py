@@ -96,8 +96,8 @@ class Settings:
             return f"client {client}"
         if self.get("ssl.certificate.pem") is not None:
             return "the subject of the certificate in kafka.ssl.certificate.pem"
-        given = self.get("ssl.certificate.location") or self.get("ssl.keystore.location")
-        return "anonymous" if given is None else f"the subject of the certificate in {given}"
+        file = self.get("ssl.certificate.location") or self.get("ssl.keystore.location")
+        return "anonymous" if file is None else f"the subject of the certificate in {file}"
 
     @property
     def transaction_timeout_ms(self) -> int:
@@ -143,13 +143,13 @@ class Settings:
         check_own_certificate(pairs, problems)
         if not problems:
             check_login(pairs, problems)
-        found = cls.of(pairs)
-        asked = tuple(pair for pair in found.pairs if pair[0] not in OWN)
+        settings = cls.of(pairs)
+        asked = tuple(pair for pair in settings.pairs if pair[0] not in OWN)
         refusal = None if problems else refusal_of(asked, writes=role.writes)
         if refusal is not None:
-            what, remedy = refusal
-            problems.add(without_secrets(what, found), remedy)
-        return found
+            sentence, remedy = refusal
+            problems.add(without_secrets(sentence, settings), remedy)
+        return settings
 
 
 def from_file(path: Path, bootstrap: str) -> Settings:
@@ -160,9 +160,9 @@ def from_file(path: Path, bootstrap: str) -> Settings:
     Raises OptionError if it cannot be read, or a setting is wrong.
     """
     lines = lines_of(path).items()
-    given = {f"{PREFIX}{name}": value for name, value in lines if not name.startswith("registry.")}
+    pairs = {f"{PREFIX}{name}": value for name, value in lines if not name.startswith("registry.")}
     problems = Problems(f"kafka settings in {path}")
-    settings = Settings.read({**given, f"{PREFIX}bootstrap.servers": bootstrap}, problems)
+    settings = Settings.read({**pairs, f"{PREFIX}bootstrap.servers": bootstrap}, problems)
     problems.raise_any()
     return settings
 
@@ -200,10 +200,10 @@ def refusal_of(pairs: tuple[tuple[str, str], ...], *, writes: bool) -> tuple[str
     transactional producer is found by making one. Reports one problem, as librdkafka does. The text
     may quote a secret. With ``writes``, the settings are for producers with transactions.
     """
-    given = dict(pairs)
-    text = _refusal(given)
+    by_name = dict(pairs)
+    text = _refusal(by_name)
     if text is None:
-        text = _contradiction(given) if writes else None
+        text = _contradiction(by_name) if writes else None
         if text is None:
             return None
         return (
@@ -211,7 +211,7 @@ def refusal_of(pairs: tuple[tuple[str, str], ...], *, writes: bool) -> tuple[str
             "correct or remove the setting that it names.",
         )
     # By some names librdkafka means another: what was written down is looked for by itself.
-    culprit = next((n for n, v in given.items() if _refusal({n: v}) is not None), None)
+    culprit = next((n for n, v in by_name.items() if _refusal({n: v}) is not None), None)
     if culprit is None:
         return f"librdkafka refuses the kafka.* settings: {text}.", "correct the one that it names."
     if "No such" in text:
@@ -237,10 +237,10 @@ def _refusal(pairs: Mapping[str, str]) -> str | None:
 
 def _contradiction(pairs: Mapping[str, str]) -> str | None:
     """Why librdkafka makes no transactional producer with these; it does not connect."""
-    given = {n: v for n, v in pairs.items() if not n.startswith(_OF_CONNECTIONS)}
+    others = {n: v for n, v in pairs.items() if not n.startswith(_OF_CONNECTIONS)}
     timeout = {"transaction.timeout.ms": str(DEFAULT_TRANSACTION_TIMEOUT_MS)}
     try:
-        Producer({**timeout, **given, "transactional.id": _PROBE, "log_level": "0"})
+        Producer({**timeout, **others, "transactional.id": _PROBE, "log_level": "0"})
     except KafkaException as error:
         return str(error.args[0].str()).strip().removeprefix("Failed to create producer: ")
     return None

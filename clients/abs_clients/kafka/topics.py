@@ -53,8 +53,8 @@ class TopicFacts:
     @property
     def max_message_bytes(self) -> int | None:
         """The largest batch; None if that may not be read."""
-        given = dict(self.configs).get("max.message.bytes")
-        return None if given is None else int(given)
+        limit = dict(self.configs).get("max.message.bytes")
+        return None if limit is None else int(limit)
 
     @property
     def compression(self) -> str:
@@ -69,10 +69,10 @@ class TopicFacts:
     @property
     def time_limits(self) -> tuple[int, int] | None:
         """How many ms a record's time may lie behind and ahead; None: any, or that may not be read."""
-        given = dict(self.configs)
-        if self.stamps_itself or not {BEFORE, AFTER} & set(given):
+        configs = dict(self.configs)
+        if self.stamps_itself or not {BEFORE, AFTER} & set(configs):
             return None  # the broker sets the time itself, or it is older than these settings
-        return int(given.get(BEFORE, NO_LIMIT)), int(given.get(AFTER, NO_LIMIT))
+        return int(configs.get(BEFORE, NO_LIMIT)), int(configs.get(AFTER, NO_LIMIT))
 
     @property
     def stamps_itself(self) -> bool:
@@ -97,17 +97,17 @@ def topic_facts(
         TargetError: no broker answers.
     """
     wanted = list(dict.fromkeys(names))
-    known = cluster(settings)
-    learnt = {} if again else {name: known.learnt((_TOPIC, name)) for name in wanted}
-    found: dict[str, TopicFacts] = {name: facts for name, facts in learnt.items() if facts}
-    missing = [name for name in wanted if name not in found]
+    connections = cluster(settings)
+    learnt = {} if again else {name: connections.learnt((_TOPIC, name)) for name in wanted}
+    facts_of: dict[str, TopicFacts] = {name: facts for name, facts in learnt.items() if facts}
+    missing = [name for name in wanted if name not in facts_of]
     if missing:
-        known.drop(*((_TOPIC, name) for name in missing))
-        asked = _described(known, missing)
+        connections.drop(*((_TOPIC, name) for name in missing))
+        asked = _described(connections, missing)
         for name, facts in asked.items():
-            known.learn((_TOPIC, name), facts)
-        found |= asked
-    return found
+            connections.learn((_TOPIC, name), facts)
+        facts_of |= asked
+    return facts_of
 
 
 def topics_in_time(
@@ -119,14 +119,14 @@ def topics_in_time(
     are awaited together.
     """
     wanted = list(dict.fromkeys(names))
-    found: dict[str, TopicFacts] = {}
+    facts_of: dict[str, TopicFacts] = {}
 
     def look() -> dict[str, TopicFacts]:
-        unseen = [name for name in wanted if name not in found]
-        found.update(topic_facts(settings, unseen, again=again))
-        return found
+        unseen = [name for name in wanted if name not in facts_of]
+        facts_of.update(topic_facts(settings, unseen, again=again))
+        return facts_of
 
-    return cluster(settings).admin.until_heard(look, lambda _: len(found) < len(wanted))
+    return cluster(settings).admin.until_heard(look, lambda _: len(facts_of) < len(wanted))
 
 
 def configs_in_time(settings: Settings, name: str) -> dict[str, str]:
@@ -134,20 +134,20 @@ def configs_in_time(settings: Settings, name: str) -> dict[str, str]:
 
     Raises SchemaError if it does not exist, RefusedError if they may not be read.
     """
-    known = cluster(settings)
+    connections = cluster(settings)
 
     def look() -> dict[str, str] | None:
         try:
-            return known.admin.configs(name)
+            return connections.admin.configs(name)
         except SchemaError:
-            if name in known.admin.describe([name]):
+            if name in connections.admin.describe([name]):
                 return None  # another broker knows it
             raise
 
-    found = known.admin.until_heard(look, lambda each: each is None)
-    if found is None:
+    configs = connections.admin.until_heard(look, lambda each: each is None)
+    if configs is None:
         raise UnavailableError(f"A broker does not know topic {name} yet.")
-    return found
+    return configs
 
 
 def _described(known: Cluster, names: list[str]) -> dict[str, TopicFacts]:
@@ -160,26 +160,26 @@ def _described(known: Cluster, names: list[str]) -> dict[str, TopicFacts]:
     def look() -> dict[str, TopicFacts] | None:
         try:
             said = known.admin.describe(names, operations=True)
-            return {name: _facts(each, _configs(known, name)) for name, each in said.items()}
+            return {name: _facts(topic, _configs(known, name)) for name, topic in said.items()}
         except SchemaError:
             return None
 
-    found = known.admin.until_heard(look, lambda each: each is None)
-    if found is None:
+    facts_of = known.admin.until_heard(look, lambda each: each is None)
+    if facts_of is None:
         raise UnavailableError(
             f"One broker knows a topic of {', '.join(names)}, and another one does not.",
             remedy="check that all brokers are up, and belong to the same cluster.",
         )
-    return found
+    return facts_of
 
 
 def _configs(known: Cluster, name: str) -> dict[str, str]:
     """Settings of a topic that was just seen; none without DESCRIBE_CONFIGS."""
     try:
-        found = known.admin.configs(name)
+        configs_of = known.admin.configs(name)
     except RefusedError:
         return {}
-    return {key: found[key] for key in _CONFIGS if key in found}
+    return {key: configs_of[key] for key in _CONFIGS if key in configs_of}
 
 
 def _facts(said: Any, configs: dict[str, str]) -> TopicFacts:
@@ -188,7 +188,7 @@ def _facts(said: Any, configs: dict[str, str]) -> TopicFacts:
         said.name,
         len(said.partitions),
         min((len(p.replicas) for p in said.partitions), default=0),
-        None if operations is None else frozenset(each.name for each in operations),
+        None if operations is None else frozenset(operation.name for operation in operations),
         tuple(sorted(configs.items())),
         topic_uuid(said),
         said.is_internal,

@@ -144,7 +144,11 @@ def open_for(settings: Settings, longer_than_ms: int) -> dict[str, Description]:
     """The transactions that are open for longer, by id; needs brokers of 3.8 or newer."""
     work = _listing((State.ONGOING,), None, (), longer_than_ms)
     ids = list(cluster(settings).run("listing open transactions", work))
-    return {text: each for text, each in describe(settings, ids).items() if each is not None}
+    return {
+        text: description
+        for text, description in describe(settings, ids).items()
+        if description is not None
+    }
 
 
 def _listing(
@@ -164,23 +168,23 @@ def _listing(
 
     async def work(manager: Any) -> dict[str, State]:
         version = manager.broker_version_data.api_version(ListTransactionsRequest)
-        given: dict[str, Any] = {
+        filters: dict[str, Any] = {
             "state_filters": [str(state) for state in states],
             "producer_id_filters": list(producer_ids),
         }
         if longer_than_ms is not None:
-            given |= {"duration_filter": longer_than_ms, "min_version": 1}
+            filters |= {"duration_filter": longer_than_ms, "min_version": 1}
         if pattern is not None and version >= 2:
-            given["transactional_id_pattern"] = pattern
-        found: dict[str, State] = {}
+            filters["transactional_id_pattern"] = pattern
+        by_id: dict[str, State] = {}
         asked = await brokers_of(manager) if nodes is None else nodes
-        sent = [manager.send(ListTransactionsRequest(**given), node_id=each) for each in asked]
+        sent = [manager.send(ListTransactionsRequest(**filters), node_id=node) for node in asked]
         for future in sent:
             response = await future
             raise_for(response.error_code, "ListTransactions")
-            for each in response.transaction_states:
-                found[each.transactional_id] = State(each.transaction_state)
-        return found
+            for transaction in response.transaction_states:
+                by_id[transaction.transactional_id] = State(transaction.transaction_state)
+        return by_id
 
     return work
 
@@ -203,8 +207,8 @@ def end(
     """
 
     async def work(manager: Any) -> dict[str, Reply]:
-        nodes = await coordinators_of(manager, [each.transactional_id for each in endings])
-        found: dict[str, Reply] = {}
+        nodes = await coordinators_of(manager, [one.transactional_id for one in endings])
+        replies: dict[str, Reply] = {}
         at_once = IN_FLIGHT // 2 if between is None else 1
         for start in range(0, len(endings), at_once):
             if start and between is not None:
@@ -215,8 +219,8 @@ def end(
                 sent.append((ending, manager.send(_end_request(ending, commit), node_id=node)))
             for ending, future in sent:
                 response = await future
-                found[ending.transactional_id] = _reply(response.error_code)
-        return found
+                replies[ending.transactional_id] = _reply(response.error_code)
+        return replies
 
     return cluster(settings).run("ending transactions", work) if endings else {}
 
@@ -225,34 +229,34 @@ def describing(ids: Sequence[str]) -> Work[dict[str, Description | None]]:
     """``describe`` as a coroutine."""
 
     async def work(manager: Any) -> dict[str, Description | None]:
-        known = routing_of(manager).coordinators
-        remembered = any(each in known for each in ids)
-        found = await _described(manager, ids)
-        if remembered and None in found.values():
+        coordinators = routing_of(manager).coordinators
+        remembered = any(id_ in coordinators for id_ in ids)
+        described = await _described(manager, ids)
+        if remembered and None in described.values():
             # Only the current coordinator may say that there is no such id: look it up.
-            known.clear()
-            found = await _described(manager, ids)
-        return found
+            coordinators.clear()
+            described = await _described(manager, ids)
+        return described
 
     return work
 
 
 async def _described(manager: Any, ids: Sequence[str]) -> dict[str, Description | None]:
-    found: dict[str, Description | None] = {}
+    descriptions: dict[str, Description | None] = {}
     by_node: dict[int, list[str]] = defaultdict(list)
     for key, node in (await coordinators_of(manager, ids)).items():
         by_node[node].append(key)
     for node, some in by_node.items():
         request = DescribeTransactionsRequest(transactional_ids=some)
         response = await manager.send(request, node_id=node)
-        for each in response.transaction_states:
-            kind = errors.for_code(each.error_code)
+        for state in response.transaction_states:
+            kind = errors.for_code(state.error_code)
             if kind is errors.TransactionalIdNotFoundError:
-                found[each.transactional_id] = None
+                descriptions[state.transactional_id] = None
                 continue
-            raise_for(each.error_code, f"transactional id {each.transactional_id}")
-            found[each.transactional_id] = _description(each)
-    return found
+            raise_for(state.error_code, f"transactional id {state.transactional_id}")
+            descriptions[state.transactional_id] = _description(state)
+    return descriptions
 
 
 def _end_request(ending: EndTxn, commit: bool) -> Any:
@@ -311,14 +315,14 @@ def describe_open(
         )
         described, guessed = await both(manager)
         now: Description | None = described[transactional_id]
-        active, found = guessed or {}, None
+        active, states = guessed or {}, None
         if now is not None:
             unasked = [place for place in now.partitions if place not in active]
             if (more := await _active(manager, unasked, *_MAY_NOT_ASK)) is not None:
                 active |= more
-                found = {p: produced(active[p], now.producer_id) for p in now.partitions}
+                states = {p: produced(active[p], now.producer_id) for p in now.partitions}
         newest: int = manager.broker_version_data.api_version(EndTxnRequest)
-        return TransactionView(now, found, min(newest, PLAIN_END_TXN))
+        return TransactionView(now, states, min(newest, PLAIN_END_TXN))
 
     return cluster(settings).run("looking at a transaction", work)
 
@@ -348,16 +352,16 @@ def describe_and_list_late(
     """
 
     async def list_late(manager: Any) -> frozenset[str]:
-        found: set[str] = set()
+        late_ids: set[str] = set()
         nodes = set((await coordinators_of(manager, ids)).values()) if late else set()
         for producer_ids, longer_than_ms in late:
             asking = _listing((State.ONGOING,), None, producer_ids, longer_than_ms, nodes)
             try:
-                found |= set(await asking(manager))
+                late_ids |= set(await asking(manager))
             except errors.KafkaError as error:
                 if to_abs_error(error, "listing").retryable:
                     raise
-        return frozenset(found)
+        return frozenset(late_ids)
 
     both = gather(describing(ids), list_late)
     described, listed_late = cluster(settings).run("describing transactions", both)

@@ -89,7 +89,7 @@ class Connection:
         """Connect anew at the next use; what is under way ends on the old connection."""
         with self._lock:
             there, self._client = self._client, None
-            self._left = [each for each in self._left if each.is_alive()]
+            self._left = [timer for timer in self._left if timer.is_alive()]
             if there is not None:
                 ending = threading.Timer(timeouts.CALL_SECONDS, private.close, [there])
                 ending.daemon = True
@@ -109,11 +109,11 @@ class Connection:
         client = self.client()
         with self._naming_brokers(client), translate_errors(doing, self._settings):
             try:
-                found = private.run(client, work, timeouts.CALL_SECONDS)
+                result = private.run(client, work, timeouts.CALL_SECONDS)
             except RuntimeError as error:  # the client's loop has ended
                 self.close(client)
-                what = f"Kafka's client ended while {doing}: {error}."
-                raise UnavailableError(what).of(SYSTEM) from error
+                sentence = f"Kafka's client ended while {doing}: {error}."
+                raise UnavailableError(sentence).of(SYSTEM) from error
             except kafka.errors.IncompatibleBrokerVersion as error:
                 raise RefusedError(
                     f"The broker does not know a request that is needed for {doing}.",
@@ -126,7 +126,7 @@ class Connection:
                     self.close(client)
                 raise
             self._alone_since = None
-            return found
+            return result
 
     @contextmanager
     def _naming_brokers(self, client: KafkaAdminClient) -> Iterator[None]:
@@ -200,7 +200,7 @@ def gather(*works: Work[Any]) -> Work[list[Any]]:
     """Run several coroutines concurrently; fails with the first failure."""
 
     async def work(manager: Any) -> list[Any]:
-        begun = [manager.call_soon(each, manager) for each in works]
-        return [await each for each in begun]
+        begun = [manager.call_soon(one, manager) for one in works]
+        return [await future for future in begun]
 
     return work

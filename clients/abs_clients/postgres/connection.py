@@ -202,9 +202,9 @@ def told_login(server: Server) -> Finding:
     assert row is not None, "a session's role exists"
     role, until, certified = row
     # Only if the server has asked for it: libpq takes one from its default place, too.
-    found = logins.certificate_in(parameters.get("sslcert")) if certified else None
-    if found is not None:
-        subject, expires = found
+    certificate = logins.certificate_in(parameters.get("sslcert")) if certified else None
+    if certificate is not None:
+        subject, expires = certificate
         return logins.told(where, f"{role} (certificate {subject})", "its certificate", expires)
     how = "" if server.address.source is None else f" (option {server.address.source.option})"
     ends = None if until is None else float(until)

@@ -172,13 +172,13 @@ def translate_errors(doing: str) -> Iterator[None]:
 def cannot_connect(error: psycopg.Error, where: str) -> AbsError:
     """The project's error for a failed connection."""
     text = _without_stop(" ".join(str(error).split())) or type(error).__name__
-    what = f"Cannot connect to PostgreSQL at {where}: {text}."
+    sentence = f"Cannot connect to PostgreSQL at {where}: {text}."
     if isinstance(error, psycopg.OperationalError) and not any(
         sign in text for sign in _REFUSED_AT_THE_DOOR
     ):
         remedy = "check the option url, and that the server runs."
-        return name_open_files(UnavailableError(what, remedy=remedy)).of(SYSTEM)
-    return RefusedError(what, remedy="check the options url, user and password.")
+        return name_open_files(UnavailableError(sentence, remedy=remedy)).of(SYSTEM)
+    return RefusedError(sentence, remedy="check the options url, user and password.")
 
 
 def _without_state(error: psycopg.Error, doing: str) -> AbsError:
@@ -238,8 +238,8 @@ def _further(error: psycopg.Error) -> str:
     # "Key (id)=(5) already exists." Not for check and null constraints: "Failing row contains ...".
     if error.sqlstate in ("23505", "23503", "23P01") and error.diag.message_detail:
         return f" ({_without_stop(error.diag.message_detail)})"
-    found = _COPY_CONTEXT.match(error.diag.context or "")
-    if found is None:
+    match = _COPY_CONTEXT.match(error.diag.context or "")
+    if match is None:
         return ""
-    column = f", column {found['column']}" if found["column"] else ""
-    return f" (row {found['line']} of the task's share{column})"
+    column = f", column {match['column']}" if match["column"] else ""
+    return f" (row {match['line']} of the task's share{column})"

@@ -75,8 +75,8 @@ class MetadataSchema:
             return
         names = [self.table(name).as_string() for name in ("register", "marker")]
         with translate_errors(f"looking for the schema {self.name}"):
-            found = connection.execute(_EXIST, (names,)).fetchone()
-        if found != (True,):
+            row = connection.execute(_EXIST, (names,)).fetchone()
+        if row != (True,):
             self._create(connection)
         pool(self._server).answers[self._known] = True
 

@@ -58,30 +58,30 @@ class PasswordSource:
             UnavailableError: the program or function failed; the next try may go well.
         """
         if self.option == COMMAND:
-            found = _of_command(self.text)
+            password = _of_command(self.text)
         elif self.option == FILE:
-            found = _of_file(self.text)
+            password = _of_file(self.text)
         else:
-            found = _of_function(self.text, parameters)
-        if not found or "\0" in found:
+            password = _of_function(self.text, parameters)
+        if not password or "\0" in password:
             raise RefusedError(
                 f"The option {self.option} gave no password.",
                 remedy="look what it gives on this machine, as the user of this process.",
             )
-        return found
+        return password
 
 
 def _arguments(text: str) -> list[str]:
     try:
-        found = shlex.split(text)
+        arguments = shlex.split(text)
     except ValueError:
-        found = []
-    if not found:
+        arguments = []
+    if not arguments:
         raise OptionError(
             f"The option {COMMAND} is not a command line.",
             remedy="write a program and its arguments, quoted as for a shell; no shell runs it.",
         )
-    return found
+    return arguments
 
 
 def _of_command(text: str) -> str:
@@ -97,16 +97,16 @@ def _of_command(text: str) -> str:
         )
         if ran.returncode == 0:
             return (ran.stdout.decode().splitlines() or [""])[0]
-        what = f"ended with code {ran.returncode}"
+        ending = f"ended with code {ran.returncode}"
     except subprocess.TimeoutExpired:
-        what = f"did not end within {OBTAIN_SECONDS:g} s"
+        ending = f"did not end within {OBTAIN_SECONDS:g} s"
     except (OSError, UnicodeDecodeError) as error:
         raise OptionError(
             f"The program of the option {COMMAND} cannot be used: {type(error).__name__}.",
             remedy="install it on the driver and every executor, and give its whole path.",
         ) from None
     raise UnavailableError(
-        f"The program of the option {COMMAND} {what}.",
+        f"The program of the option {COMMAND} {ending}.",
         remedy="it is run again for the next connection; run it by hand to see why.",
     ).of(SYSTEM)
 
@@ -126,7 +126,7 @@ def _of_function(name: str, parameters: Mapping[str, str]) -> str:
     function = function_named(FUNCTION, name)
     try:
         asked = Answer(partial(function, dict(parameters)), "abs-postgres-password")
-        found = asked.within(OBTAIN_SECONDS)
+        password = asked.within(OBTAIN_SECONDS)
     except AbsError:
         raise
     except StillRunningError:
@@ -139,9 +139,9 @@ def _of_function(name: str, parameters: Mapping[str, str]) -> str:
             f"The function {FUNCTION}={name} failed: {type(error).__name__}: {error}.",
             remedy="it is called again for the next connection; call it by hand to see why.",
         ).of(SYSTEM) from error
-    if not isinstance(found, str):
+    if not isinstance(password, str):
         raise OptionError(
-            f"The function {FUNCTION}={name} returned {type(found).__name__}.",
+            f"The function {FUNCTION}={name} returned {type(password).__name__}.",
             remedy="return the password or token as a str.",
         )
-    return found
+    return password

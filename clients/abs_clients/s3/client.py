@@ -74,10 +74,10 @@ class Client:
         with self._lock, _set_up():
             api = self.api(TRIES)
             assert self._session is not None
-            found = self._session.get_credentials()
-            if found is None:
+            login = self._session.get_credentials()
+            if login is None:
                 raise NoCredentialsError
-            frozen = found.get_frozen_credentials()
+            frozen = login.get_frozen_credentials()
             return frozen.access_key, frozen.secret_key, frozen.token, api.meta.region_name
 
     def login(self) -> tuple[str, float | None]:
@@ -85,12 +85,12 @@ class Client:
         with self._lock, _set_up():
             self.api(TRIES)
             assert self._session is not None
-            found = self._session.get_credentials()
-            if found is None:
+            login = self._session.get_credentials()
+            if login is None:
                 raise NoCredentialsError
-            found.get_frozen_credentials()  # those that are about to expire are renewed
-            expires = getattr(found, "_expiry_time", None)
-            return found.method, None if expires is None else expires.timestamp()
+            login.get_frozen_credentials()  # those that are about to expire are renewed
+            expires = getattr(login, "_expiry_time", None)
+            return login.method, None if expires is None else expires.timestamp()
 
     def close(self) -> None:
         """Close the connections; the next use looks for credentials again."""

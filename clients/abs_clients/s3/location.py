@@ -34,10 +34,10 @@ class Location:
 
         Raises OptionError for another URL, or a folder that readers skip.
         """
-        found = _URL.fullmatch(url.strip())
-        if found is None:
+        match = _URL.fullmatch(url.strip())
+        if match is None:
             raise OptionError(f"{url!r} is not a place in S3.", remedy="write s3://bucket/prefix.")
-        parts = [part for part in (found["prefix"] or "").split("/") if part]
+        parts = [part for part in (match["prefix"] or "").split("/") if part]
         for part in parts:
             if part in (".", "..") or any(ord(char) < 32 for char in part):
                 raise OptionError(
@@ -48,7 +48,7 @@ class Location:
                 raise OptionError(
                     f"{url!r} lies in the sink's own folder {OURS}/.", remedy="take another folder."
                 )
-        return cls(found["bucket"], "/".join(parts))
+        return cls(match["bucket"], "/".join(parts))
 
     def __str__(self) -> str:
         return f"s3://{self.bucket}/{self.prefix}".rstrip("/")

@@ -167,11 +167,11 @@ class Objects:
     def list(self, prefix: str) -> Iterator[Listed]:
         """Every object whose key begins with ``prefix``, by key."""
         with translate_errors(f"listing {self._name(prefix)}"):
-            call, what = client(self._server).list_objects_v2, f"objects below {self._name(prefix)}"
-            for page in pages(call, OBJECTS, what, Bucket=self._bucket, Prefix=prefix):
-                for found in page.get("Contents", []):
+            call, name = client(self._server).list_objects_v2, f"objects below {self._name(prefix)}"
+            for page in pages(call, OBJECTS, name, Bucket=self._bucket, Prefix=prefix):
+                for entry in page.get("Contents", []):
                     yield Listed(
-                        found["Key"], int(found["Size"]), found["ETag"], found["LastModified"]
+                        entry["Key"], int(entry["Size"]), entry["ETag"], entry["LastModified"]
                     )
 
     def reach(self, prefix: str) -> None:

@@ -80,10 +80,10 @@ class Server:
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
         """From the result of ``read_options``; a server with an endpoint uses paths by default."""
-        given = fields_from(cls, values)
-        if given["pathstyle"] is None:
-            given["pathstyle"] = given["endpoint"] is not None
-        return cls(**given)
+        values_by_field = fields_from(cls, values)
+        if values_by_field["pathstyle"] is None:
+            values_by_field["pathstyle"] = values_by_field["endpoint"] is not None
+        return cls(**values_by_field)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,5 +103,5 @@ class Bucket:
     @property
     def encryption(self) -> dict[str, str]:
         """Request parameters for server-side encryption."""
-        given = {"ServerSideEncryption": self.sse, "SSEKMSKeyId": self.ssekmskeyid}
-        return {name: text for name, text in given.items() if text is not None}
+        headers = {"ServerSideEncryption": self.sse, "SSEKMSKeyId": self.ssekmskeyid}
+        return {name: text for name, text in headers.items() if text is not None}
