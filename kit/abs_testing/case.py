@@ -88,9 +88,9 @@ class Case:
     def holds(self, *expected: Iterable[Row], when: str) -> None:
         """Assert that a reader sees exactly these rows, each as often as given."""
         wanted = Counter(row for rows in expected for row in rows)
-        found = self._seen()
-        missing, extra = wanted - found, found - wanted
-        assert wanted == found, (
+        actual = self._seen()
+        missing, extra = wanted - actual, actual - wanted
+        assert wanted == actual, (
             f"{when}: {missing.total()} rows are missing, {extra.total()} are there that must not "
             f"be. Missing {_some(missing)}; too many {_some(extra)}."
         )
@@ -165,13 +165,15 @@ def rules_in(module: str, takes: str) -> tuple[Callable[..., None], ...]:
     Args:
         takes: the parameter's annotation, as it is written.
     """
-    found = (each for name, each in vars(sys.modules[module]).items() if not name.startswith("_"))
-    functions = [f for f in found if inspect.isfunction(f) and f.__module__ == module]
+    values = (
+        value for name, value in vars(sys.modules[module]).items() if not name.startswith("_")
+    )
+    functions = [f for f in values if inspect.isfunction(f) and f.__module__ == module]
     return tuple(
         f
         for f, signature in zip(functions, map(inspect.signature, functions), strict=True)
         if signature.return_annotation == "None"
-        and [each.annotation for each in signature.parameters.values()] == [takes]
+        and [parameter.annotation for parameter in signature.parameters.values()] == [takes]
     )
 
 
@@ -189,15 +191,15 @@ def named(rule: str) -> Iterator[None]:
     try:
         yield
     except Exception as broken:
-        what = "" if isinstance(broken, AssertionError) else f"{type(broken).__name__}: "
-        raise AssertionError(f"{rule}: {what}{broken}") from broken
+        prefix = "" if isinstance(broken, AssertionError) else f"{type(broken).__name__}: "
+        raise AssertionError(f"{rule}: {prefix}{broken}") from broken
 
 
 def consent_in(error: AbsError) -> str:
     """The consent token that the error names; AssertionError if it names none."""
-    found = re.search(r"adopt=([0-9a-f]+)", error.remedy)
-    assert found is not None, f"the error names no consent: {error}"
-    return found[1]
+    match = re.search(r"adopt=([0-9a-f]+)", error.remedy)
+    assert match is not None, f"the error names no consent: {error}"
+    return match[1]
 
 
 def rows(start: int, count: int, text: str = "v") -> list[Row]:

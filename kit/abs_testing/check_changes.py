@@ -125,8 +125,8 @@ def check_changes(
             remedy; one line for each change.
     """
     chosen = tuple(choose(changes(opener, pairs)))
-    told = try_each(chosen, partial(_try, opener, finds), at_once, "changes")
-    return Changes(chosen, {c: error for c, error in zip(chosen, told, strict=True) if error})
+    errors = try_each(chosen, partial(_try, opener, finds), at_once, "changes")
+    return Changes(chosen, {c: error for c, error in zip(chosen, errors, strict=True) if error})
 
 
 def changes(opener: ChangingOpener, pairs: Iterable[tuple[str, str]] | None = None) -> list[Change]:
@@ -166,15 +166,15 @@ class _Changed:
         """Run the job; the text of the second way's refusal, if any."""
         first, then = self._change.first, self._change.then
         alive = self._until_the_moment()
-        told = self._go_on(then, 3)
+        refusal = self._go_on(then, 3)
         if alive is not None:
             old, shares = alive
             with suppress(AbsError):  # usually fenced, unless the other way was refused
                 old.commit(CUT, shares)
             self._case.nothing_beyond(written(EPOCHS), when="after the run before went on")
-        elif finds and not told:
+        elif finds and not refusal:
             self._is_clean(f"after epoch 2 by {then}")
-        if told:
+        if refusal:
             back = self._go_on(first, 3)
             assert not back, f"back by the first way: {back}"
         again = self._go_on(first, len(EPOCHS))
@@ -185,7 +185,7 @@ class _Changed:
         run.begin(len(EPOCHS))  # a start sweeps
         self._case.holds(written(EPOCHS), when="at the end")
         self._is_clean("at the end")
-        return told
+        return refusal
 
     def _until_the_moment(self) -> tuple[Run, list[Share]] | None:
         """The first run, until it is cut; if it lives on, the run and what it pre-committed."""

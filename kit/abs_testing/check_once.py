@@ -183,8 +183,8 @@ def a_job_that_dies_around_its_write_goes_on(case: _Case) -> None:
                     report = epoch.report(f"sha256:{number}", lambda: (0, RowDigest(0)))
                     epoch.offer_to(own, batch, who)
                     _tried(partial(job.commit, report))
-                what = f"a job died {dies} its write of epoch {number}, and went on"
-                assert target.read() == case.contents[number + 1], f"{what}: other rows"
+                event = f"a job died {dies} its write of epoch {number}, and went on"
+                assert target.read() == case.contents[number + 1], f"{event}: other rows"
 
 
 RULES: tuple[Callable[[_Case], None], ...] = (
@@ -255,8 +255,8 @@ def _overtaken(target: OwnTarget, batch: Any, token: Token, line: int, patience:
             _tried(lambda: target.write(batch, token))
 
     def second() -> None:
-        found = target.applied(JOB)
-        if found is None or found < token.version:
+        version = target.applied(JOB)
+        if version is None or version < token.version:
             target.write(batch, token)
 
     older = threading.Thread(target=first, daemon=True)

@@ -58,8 +58,8 @@ class Position:
         return f"{self.call} #{self.number}"
 
     def __str__(self) -> str:
-        what = "delayed beyond the end of the job" if self.late else _WHAT[self.loss]
-        return f"{self.name} {what}"
+        fate = "delayed beyond the end of the job" if self.late else _WHAT[self.loss]
+        return f"{self.name} {fate}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +82,11 @@ class Tried:
 
     def __str__(self) -> str:
         past = sum(p.number > self.varied.get(p.call, (p.number, 0))[0] for p in self.tried)
-        told = [f"{name} {low} to {high}" for name, (low, high) in self.varied.items()]
+        ranges = [f"{name} {low} to {high}" for name, (low, high) in self.varied.items()]
         return (
             f"{len(self.calls)} calls; {len(self.tried)} positions tried: "
             f"{len(self.tried) - past} of calls that each run makes, all met; {past} of calls that "
-            f"not each run makes ({', '.join(told) or 'none'}), {len(self.missed)} of them not met"
+            f"not each run makes ({', '.join(ranges) or 'none'}), {len(self.missed)} of them not met"
             f"{''.join(f'; {position}' for position in self.missed)}; "
             f"{len(self.waited)} waited for what was delayed"
         )
@@ -139,15 +139,15 @@ def positions(opener: PositionOpener, calls: Sequence[Sequence[str]]) -> list[Po
     Args:
         calls: of each rehearsal.
     """
-    found = []
+    all_positions = []
     with opener() as (_, carrier):
         for name in dict.fromkeys(name for run in calls for name in run):
             for number in range(1, median_low(run.count(name) for run in calls) + 1):
                 for loss in carrier.losses(name):
-                    found.append(Position(name, number, loss))
+                    all_positions.append(Position(name, number, loss))
                     if loss is Loss.DELAY:
-                        found.append(Position(name, number, loss, late=True))
-    return found
+                        all_positions.append(Position(name, number, loss, late=True))
+    return all_positions
 
 
 def _varied(counts: Sequence[Counter[str]]) -> dict[str, tuple[int, int]]:

@@ -137,15 +137,15 @@ def _ends(
         before = store.load(JOB)
         number, kind = failing or (1, "")
         calls.arm(number, None if failing is None else Loss.REQUEST, kind)
-        told = _start(case, scene, calls.certificates(checkpoint), patience)
-        if told == UnavailableError.__name__:  # the engine starts it again
-            told = _start(case, scene, calls.certificates(checkpoint), patience)
+        outcome = _start(case, scene, calls.certificates(checkpoint), patience)
+        if outcome == UnavailableError.__name__:  # the engine starts it again
+            outcome = _start(case, scene, calls.certificates(checkpoint), patience)
         seen = list(calls.seen)
         named = ((seen[:n].count(name), name) for n, name in enumerate(seen, 1))
-        reads = [each for each in named if calls.reads(each[1])]
+        reads = [read for read in named if calls.reads(read[1])]
         calls.arm(1, None)
         register = _became(before, store.load(JOB))
-        return reads, told, register, f"rows {sorted(harness.read())}"
+        return reads, outcome, register, f"rows {sorted(harness.read())}"
 
 
 def _became(before: Stored | None, after: Stored | None) -> str:

@@ -62,8 +62,8 @@ def a_state_comes_back_as_it_was(new_store: NewStore) -> None:
     state = _full(_job())
     version = _put(new_store(), None, _state(state.job))
     _put(new_store(), version, state)
-    found = _load(new_store(), state.job).state
-    assert found == state, f"{found} is not what was put: {state}"
+    loaded = _load(new_store(), state.job).state
+    assert loaded == state, f"{loaded} is not what was put: {state}"
 
 
 def the_largest_parent_record_comes_back_as_it_was(new_store: NewStore) -> None:
@@ -162,9 +162,9 @@ def others_on_a_target_are_told_and_tokens_are_one_job(new_store: NewInventory) 
     for name, target in where.items():
         _put(new_store(), None, replace(_state(f"{salt}{name}"), target=f"{salt}{target}"))
     for job, others in {"a": ["aa", "b"], "a@9": ["aa", "b"], "b@3": ["a", "aa"]}.items():
-        found = new_store().others_on(f"{salt}here", f"{salt}{job}")
+        names = new_store().others_on(f"{salt}here", f"{salt}{job}")
         wanted = [f"{salt}{other}" for other in others]
-        assert list(found) == wanted, f"beside {job!r} write {found}, not {wanted}"
+        assert list(names) == wanted, f"beside {job!r} write {names}, not {wanted}"
 
 
 def a_retired_job_is_gone_and_so_are_its_versions(new_store: NewInventory) -> None:

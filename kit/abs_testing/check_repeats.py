@@ -85,24 +85,24 @@ def check_repeats(
     chosen = tuple(choose(repeats(opener, calls, following)))
     met = try_each(chosen, partial(_try, opener, copies), at_once, "repeats")
     enough_met(len(chosen), met.count(False), "repeats")
-    return tuple(each for each, repeated in zip(chosen, met, strict=True) if repeated)
+    return tuple(repeat for repeat, repeated in zip(chosen, met, strict=True) if repeated)
 
 
 def repeats(opener: RepeatOpener, calls: Sequence[str], following: int = 2) -> list[Repeat]:
     """All repeats of a job with these calls."""
     with opener() as (_, carrier):
         ends = [number for number, name in enumerate(calls, 1) if carrier.ends(name)]
-    found = []
+    all_repeats = []
     for place, first in enumerate(ends):
         name = calls[first - 1]
         # Of ends, the second of the same kind that follows is the next epoch's, or comes after it.
         same = [n for n in ends[place + 1 :] if calls[n - 1] == name]
         last = (same[following - 1 : following] or [len(calls)])[0]
-        found += [
+        all_repeats += [
             Repeat(name, calls[:first].count(name), later, calls[first:before].count(later))
             for before, later in enumerate(calls[first:last], first + 1)
         ]
-    return found
+    return all_repeats
 
 
 def _try(opener: RepeatOpener, copies: bool, repeat: Repeat) -> bool:

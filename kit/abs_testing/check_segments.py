@@ -48,8 +48,8 @@ def a_large_segment_comes_back_as_it_was(new_store: NewStore) -> None:
     handle = _handle()
     seal = _large(new_store(), handle, column).finish()
     assert seal is not None, "a writer with rows gave no segment"
-    found = pa.Table.from_batches(read_segment(new_store(), seal.committable()))
-    assert found.column("n").combine_chunks().equals(column), "16 MB came back otherwise"
+    table = pa.Table.from_batches(read_segment(new_store(), seal.committable()))
+    assert table.column("n").combine_chunks().equals(column), "16 MB came back otherwise"
     new_store().delete([handle])
 
 
@@ -121,9 +121,9 @@ def a_list_is_exactly_the_jobs_own(new_store: NewStore) -> None:
     handles = [_handle(name) for name in (*(f"{name}{salt}" for name in LOOK_ALIKES), "..", ".")]
     sealed = [_write(new_store(), handle, [(1, "one")]) for handle in handles]
     for committable in sealed:
-        found = new_store().list(committable.handle.job)
-        assert [entry.handle for entry in found] == [committable.handle], f"{found}"
-        _is_whole(found[0], committable)
+        entries = new_store().list(committable.handle.job)
+        assert [entry.handle for entry in entries] == [committable.handle], f"{entries}"
+        _is_whole(entries[0], committable)
     everybody = {entry.handle for entry in new_store().list(None)}
     assert everybody >= set(handles), "the list of every job leaves some out"
     new_store().delete(handles)

@@ -61,7 +61,9 @@ class Job:
     def _epoch(self, run: Run) -> None:
         epoch = self._next
         try:
-            shares = [self._task(run, epoch, *given) for given in enumerate(EPOCHS[epoch])]
+            shares = [
+                self._task(run, epoch, *numbered_rows) for numbered_rows in enumerate(EPOCHS[epoch])
+            ]
             run.commit(epoch, shares)
         except AbsError:
             with suppress(AbsError):  # an engine logs it, and ends the run anyway
@@ -137,7 +139,7 @@ def try_each(chosen: Sequence[T], attempt: Callable[[T], E], at_once: int, what:
         ends = list(pool.map(tried, chosen))
     failures = [failure for failure, _ in ends if failure]
     assert not failures, f"{len(failures)} of {len(chosen)} {what}:\n" + "\n".join(failures)
-    return [end for _, found in ends for end in found]
+    return [end for _, results in ends for end in results]
 
 
 def enough_met(chosen: int, missed: int, what: str) -> None:

@@ -84,20 +84,22 @@ class SourceCase:
 
     def drain(self, readers: Sequence[Reader], rows: int) -> list[Record]:
         """Read so many rows of splits without an end; none may follow."""
-        found: list[Record] = []
+        records: list[Record] = []
         give_up = time.monotonic() + PATIENCE
-        while len(found) < rows:
-            assert time.monotonic() < give_up, f"{len(found)} of {rows} rows came in {PATIENCE:g} s"
-            found += self._look(readers)
-        return found + self._look(readers)
+        while len(records) < rows:
+            assert time.monotonic() < give_up, (
+                f"{len(records)} of {rows} rows came in {PATIENCE:g} s"
+            )
+            records += self._look(readers)
+        return records + self._look(readers)
 
     def whatever_comes(self, readers: Sequence[Reader]) -> list[Record]:
         """The first rows that come out of splits without an end, if any come soon."""
         give_up = time.monotonic() + min(PATIENCE, _SOON)
-        found: list[Record] = []
-        while not found and time.monotonic() < give_up:
-            found = self._look(readers)
-        return found
+        records: list[Record] = []
+        while not records and time.monotonic() < give_up:
+            records = self._look(readers)
+        return records
 
     def _look(self, readers: Sequence[Reader]) -> list[Record]:
         batches = [reader.read(_LOOK / len(readers)) for reader in readers]

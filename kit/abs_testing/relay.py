@@ -158,8 +158,8 @@ class Relay:
         """See ``Calls``."""
 
         def matches(message: bytes) -> bool:
-            found = self._name_of(message)
-            return found == name if name else found is not None
+            message_name = self._name_of(message)
+            return message_name == name if name else message_name is not None
 
         self._released.clear()
         self._delivered.clear()

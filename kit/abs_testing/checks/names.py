@@ -21,8 +21,8 @@ def in_doubt_is_exactly_the_jobs_own(case: Case) -> None:
         written[name] = [share.committable.held_as]
     committer = case.sink().committer()
     for name, handles in written.items():
-        found = [doubt.handle for doubt in committer.in_doubt(name)]
-        assert found == handles, f"in doubt for job {name!r}: {found}, not {handles}"
+        in_doubt = [doubt.handle for doubt in committer.in_doubt(name)]
+        assert in_doubt == handles, f"in doubt for job {name!r}: {in_doubt}, not {handles}"
 
 
 @only(hiding)
@@ -33,8 +33,8 @@ def in_doubt_of_no_job_is_everything(case: Case) -> None:
         assert share.committable is not None
         written.add(share.committable.held_as)
     # The target's system may hold handles of others, too.
-    found = {doubt.handle for doubt in case.sink().committer().in_doubt(None)}
-    assert found >= written, f"in doubt for any job are {found}, and not {written - found}"
+    in_doubt = {doubt.handle for doubt in case.sink().committer().in_doubt(None)}
+    assert in_doubt >= written, f"in doubt for any job are {in_doubt}, and not {written - in_doubt}"
 
 
 def jobs_never_touch_each_other(case: Case) -> None:

@@ -71,7 +71,7 @@ def a_decided_handle_that_its_target_refuses_ends_by_consent(case: Case) -> None
     assert "accept-loss" in error.remedy, f"the error names no way on: {error}"
     assert run.state().open, "a decision must stay until it is kept, or given up by consent"
 
-    lost = [each.committable for each in run.coordinator.lost(0)]
+    lost = [loss.committable for loss in run.coordinator.lost(0)]
     assert set(lost) == set(decision.committables), "each refused handle must be shown"
     run.coordinator.accept_loss(0, lost)
     assert not run.state().open, "the accepted loss must be recorded"
@@ -88,7 +88,7 @@ def a_loss_that_cannot_be_made_final_is_not_recorded(case: Case) -> None:
     case.halted(Cut("commit"), LEFT, RIGHT)
     run = case.run(wire=Refusals("commit", "forsake"))
     run.begin(0)
-    lost = [each.committable for each in run.coordinator.lost(0)]
+    lost = [loss.committable for loss in run.coordinator.lost(0)]
     raises(RefusedError, lambda: run.coordinator.accept_loss(0, lost))
     assert run.state().open, "a loss was recorded that is not final"
     case.replayed(LEFT, RIGHT, when="after the target takes the rows again")

@@ -45,26 +45,26 @@ def a_range_without_rows_has_none(case: SourceCase) -> None:
 def ranges_that_follow_each_other_lose_and_double_nothing(case: SourceCase) -> None:
     place = case.source().initial()
     added: list[Record] = []
-    found: list[Record] = []
+    records: list[Record] = []
     for count in (1, 7, 0, 30):
         added += case.harness.add(count)
         end = case.latest(place)
-        found += case.rows(place, end)
+        records += case.rows(place, end)
         place = end
-    equal(found, added, "of four ranges in a row")
+    equal(records, added, "of four ranges in a row")
 
 
 def latest_keeps_to_its_limit_and_still_gets_to_the_end(case: SourceCase) -> None:
     added = case.harness.add(40)
     for limit, most in case.harness.limits:
-        found = []
+        records = []
         epochs = 0
         for start, end in _epochs(case, limit):
             rows = case.rows(start, end)
             assert len(rows) <= most, f"{len(rows)} rows in an epoch limited by {limit}"
-            found += rows
+            records += rows
             epochs += 1
-        equal(found, added, f"of {epochs} epochs limited by {limit}")
+        equal(records, added, f"of {epochs} epochs limited by {limit}")
         assert epochs > 1, f"{limit} limited nothing"
 
 
@@ -138,26 +138,26 @@ def a_position_reopened_yields_exactly_the_rest(case: SourceCase) -> None:
 
 def a_finished_reader_yields_no_more(case: SourceCase) -> None:
     start, end, added = case.filled()
-    source, found = case.source(), 0
+    source, count = case.source(), 0
     for split in source.splits(start, end):
         with case.opened([split], source) as (reader,):
-            found += sum(batch.num_rows for batch in case.batches(reader))
+            count += sum(batch.num_rows for batch in case.batches(reader))
             case.harness.add(4)
             assert reader.finished, f"{split.source}: not finished at its end"
             assert reader.read(0.05) is None, f"{split.source}: rows come after the end"
             assert case.read(reader.position) == [], f"{split.source}: its end, reopened, has rows"
-    assert found == len(added), f"{found} rows were read of {len(added)}"
+    assert count == len(added), f"{count} rows were read of {len(added)}"
 
 
 def a_split_without_an_end_goes_on(case: SourceCase) -> None:
     start, _, added = case.filled()
     source = case.source()
     with case.opened(source.splits(start, None), source) as readers:
-        found = case.drain(readers, len(added))
-        equal(found, added, "of splits without an end")
+        records = case.drain(readers, len(added))
+        equal(records, added, "of splits without an end")
         more = case.harness.add(12)
-        found = case.drain(readers, len(more))
-        equal(found, more, "that came while splits without an end were open")
+        records = case.drain(readers, len(more))
+        equal(records, more, "that came while splits without an end were open")
         assert not any(reader.finished for reader in readers), "a split without an end is finished"
         positions = [reader.position for reader in readers]
     assert all(position.end is None for position in positions), "a position has gained an end"
@@ -173,10 +173,10 @@ def a_source_can_be_pickled_at_any_time(case: SourceCase) -> None:
     end = pickle.loads(pickle.dumps(source)).latest(start, Limit())  # noqa: S301 - our own bytes
     assert source.latest(start, Limit()) == end, "pickled, it sees another end"
     used = pickle.loads(pickle.dumps(source))  # noqa: S301
-    found = []
+    records = []
     for split in pickle.loads(pickle.dumps(used.splits(start, end))):  # noqa: S301
-        found += case.read(split, used)
-    equal(found, added, "by a source that was pickled after use")
+        records += case.read(split, used)
+    equal(records, added, "by a source that was pickled after use")
 
 
 def what_is_committed_need_not_be_planned_again(case: SourceCase) -> None:
@@ -190,23 +190,23 @@ def what_is_committed_need_not_be_planned_again(case: SourceCase) -> None:
 
 
 def closed_to_what_comes_it_comes_to_an_end(case: SourceCase) -> None:
-    given = case.source()
-    place = given.initial()
+    open_source = case.source()
+    place = open_source.initial()
     added = case.harness.add(30)
-    source = given.until_now()
+    source = open_source.until_now()
     if source is None:
         return
-    found = []
+    records = []
     for _ in range(100):
         case.harness.add(2)
         end = source.latest(place, case.harness.limits[0][0])
         if end == place:
             break
-        found += case.rows(place, end)
+        records += case.rows(place, end)
         place = end
     else:
         raise AssertionError("a source that was closed never comes to an end")
-    equal(found, added, "of a source that was closed to what comes")
+    equal(records, added, "of a source that was closed to what comes")
     beyond = case.latest(place)
     assert beyond != place, "what came later is not found by a source that is not closed"
     assert source.latest(beyond, Limit()) == beyond, "from a place beyond its end, it goes back"
@@ -230,11 +230,13 @@ def a_past_that_changes_under_a_reader_is_an_error(case: SourceCase) -> None:
                 _kept(readers)
                 other.harness.damages[name]()
                 try:
-                    found = other.whatever_comes(readers)
+                    records = other.whatever_comes(readers)
                     _kept(readers)
                 except ReplayMismatchError:
-                    found = []
-            assert not found, f"{name}: {len(found)} rows came to open readers, without an error"
+                    records = []
+            assert not records, (
+                f"{name}: {len(records)} rows came to open readers, without an error"
+            )
 
 
 def _kept(readers: Iterable[Reader]) -> None:
@@ -245,15 +247,15 @@ def _kept(readers: Iterable[Reader]) -> None:
 
 def a_reader_keeps_to_the_portions_that_it_is_asked_for(case: SourceCase) -> None:
     start, end, added = case.filled()
-    found: list[Record] = []
+    records: list[Record] = []
     for split in case.source().splits(start, end):
         with case.opened([split]) as (reader,):
             limited = reader.at_most(2)
             for batch in case.batches(reader):
                 rows = batch.num_rows
                 assert rows <= 2 or not limited, f"a batch of {rows} rows; 2 were asked for"
-                found += case.harness.records(batch)
-    equal(found, added, "in small batches")
+                records += case.harness.records(batch)
+    equal(records, added, "in small batches")
 
 
 def _changed(case: SourceCase, name: str) -> None:

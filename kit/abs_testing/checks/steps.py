@@ -120,17 +120,21 @@ def a_writer_takes_many_batches(case: Case) -> None:
 def a_committable_names_its_writer(case: Case) -> None:
     run = case.run()
     attempt = run.attempt(0, 3)
-    found = _committable(attempt.write(*rows(0, 2)).pre_commit())
-    assert found.handle == attempt.task.handle, f"{found.handle} is not {attempt.task.handle}"
-    assert found.rows == 2, f"it counts {found.rows} rows of 2"
-    algorithm, _, digest = found.digest.partition(":")
-    assert all((algorithm, digest)), f"the digest {found.digest!r} is not of the form algorithm:hex"
+    committable = _committable(attempt.write(*rows(0, 2)).pre_commit())
+    assert committable.handle == attempt.task.handle, (
+        f"{committable.handle} is not {attempt.task.handle}"
+    )
+    assert committable.rows == 2, f"it counts {committable.rows} rows of 2"
+    algorithm, _, digest = committable.digest.partition(":")
+    assert all((algorithm, digest)), (
+        f"the digest {committable.digest!r} is not of the form algorithm:hex"
+    )
 
 
 def a_committable_survives_its_text(case: Case) -> None:
-    found = _committable(case.run().attempt(0).write(*rows(0, 2)).pre_commit())
-    again = committable_from_json(committable_to_json(found))
-    assert again == found, f"{found} is read back from its text as {again}"
+    committable = _committable(case.run().attempt(0).write(*rows(0, 2)).pre_commit())
+    again = committable_from_json(committable_to_json(committable))
+    assert again == committable, f"{committable} is read back from its text as {again}"
 
 
 @only(hiding)

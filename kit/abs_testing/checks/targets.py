@@ -31,7 +31,7 @@ def a_target_that_went_back_is_told_at_a_start(case: Case) -> None:
     case.holds(FIRST, when="after a start on a target that went back")
     case.run(adopt=consent_in(error)).epoch(3, LAST)
     case.run().begin(4)  # it is consented to once
-    compared = {each.epoch for each in run.state().recent if each.shown}
+    compared = {record.epoch for record in run.state().recent if record.shown}
     assert compared == {0, 3}, f"epochs {compared} are still compared, 1 and 2 were consented to"
     case.holds(FIRST, LAST, when="after a target that went back, by consent")
 

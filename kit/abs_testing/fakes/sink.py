@@ -146,8 +146,8 @@ def _outcome(db: sqlite3.Connection, committable: Committable) -> Outcome:
 
 def _names(db: sqlite3.Connection, table: str, job: str | None) -> list[HandleName]:
     query = f"SELECT handle FROM {table} WHERE job = coalesce(?, job)"
-    found = db.execute(query, [job]).fetchall()
-    names = (HandleName.parse(handle) for (handle,) in found)
+    rows = db.execute(query, [job]).fetchall()
+    names = (HandleName.parse(handle) for (handle,) in rows)
     return sorted(name for name in names if name is not None)
 
 

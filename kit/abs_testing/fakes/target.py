@@ -111,8 +111,8 @@ class FakeRegister(Inventory):
     def jobs(self) -> Sequence[Stored]:
         with self._target.transaction() as db:
             names = [job for (job,) in db.execute("SELECT job FROM register ORDER BY job")]
-            found = [read(db, job) for job in names]
-        return [stored for stored in found if stored is not None]
+            entries = [read(db, job) for job in names]
+        return [stored for stored in entries if stored is not None]
 
     def others_on(self, target: str, job: str) -> Sequence[str]:
         return others_among((stored.state for stored in self.jobs()), target, job)
