@@ -173,10 +173,12 @@ def settle_unclaimed(graph: str, contexts: Sequence[TaskContext], *, drop: bool)
 
     A renamed state would otherwise silently begin anew.
     """
-    found = sorted({(each.task.operator, name) for each in contexts for name in each.unclaimed()})
-    if not found:
+    unclaimed = sorted(
+        {(entry.task.operator, name) for entry in contexts for name in entry.unclaimed()}
+    )
+    if not unclaimed:
         return
-    names = ", ".join(f"{name!r} of operator {operator}" for operator, name in found)
+    names = ", ".join(f"{name!r} of operator {operator}" for operator, name in unclaimed)
     if not drop:
         raise ConfigError(
             f"The snapshot holds states that the code does not declare: {names}.",

@@ -32,7 +32,7 @@ def loops(graph: Graph) -> list[frozenset[str]]:
     An operator is in the loop of a back-edge if it can be reached from the head and can reach the
     tail: what the static depth-first search of algorithm 2 finds.
     """
-    found: list[frozenset[str]] = []
+    groups: list[frozenset[str]] = []
     for node in graph.nodes.values():
         for edge in node.inputs:
             if not edge.back:
@@ -40,11 +40,11 @@ def loops(graph: Graph) -> list[frozenset[str]]:
             ahead = [(e.sender, n.id) for e, n in _edges(graph.nodes.values()) if not e.back]
             behind = [(receiver, sender) for sender, receiver in ahead]
             loop = _reach(node.id, ahead) & _reach(edge.sender, behind)
-            for other in [o for o in found if o & loop]:
-                found.remove(other)
+            for other in [o for o in groups if o & loop]:
+                groups.remove(other)
                 loop |= other
-            found.append(frozenset(loop))
-    return found
+            groups.append(frozenset(loop))
+    return groups
 
 
 def regions(graph: Graph) -> list[frozenset[str]]:
@@ -122,10 +122,10 @@ def _reach(start: str, pairs: Sequence[tuple[str, str]]) -> set[str]:
 
 def check_schemas(graph: Graph) -> None:
     """Raise SchemaError for folds that the columns' types do not allow, before anything runs."""
-    known: dict[str, Schema] = {}
+    schemas: dict[str, Schema] = {}
     for node in graph.nodes.values():
         try:
-            known[node.id] = _emitted(node, known)
+            schemas[node.id] = _emitted(node, schemas)
         except AbsError as error:
             error.by(node.id, job_key(graph.name))
             raise

@@ -150,8 +150,8 @@ class StoreKeeper:
         self._undecided = undecided
         numbers = [int(key.partition("/")[0]) for key in self.store.blobs()]
         wanted = last if restore.checkpoint is None else restore.checkpoint
-        known = (number for number in (last, wanted) if number is not None)
-        first = max([*numbers, *completed, *known, -1]) + 1
+        references = (number for number in (last, wanted) if number is not None)
+        first = max([*numbers, *completed, *references, -1]) + 1
         if wanted is None:
             return Recovered(state, first, {}, restore.source)
         source = restore.source or self.store
@@ -167,8 +167,8 @@ class StoreKeeper:
                 remedy="max_parallelism can't be changed once a job has state.",
             )
         if record.may_hold_pickles:
-            told = "an earlier release wrote it" if record.pickled is None else record.pickled
-            _log.info("job %s: checkpoint %d may hold pickles: %s", state.job, wanted, told)
+            reason = "an earlier release wrote it" if record.pickled is None else record.pickled
+            _log.info("job %s: checkpoint %d may hold pickles: %s", state.job, wanted, reason)
         parts = {id_: p for id_, p in load(record, source).items() if id_ in self.graph.nodes}
         return Recovered(state, first, parts, restore.source, wanted)
 
@@ -252,11 +252,11 @@ class StoreKeeper:
         lost = sorted(set(record.operators) - set(self.graph.nodes))
         sinks = ", ".join(id_ for id_ in lost if id_ in record.sinks)
         left = "handles that they pre-committed and no decision names"
-        told = f" Of these, {sinks} are sinks: {left} may stay." if sinks else ""
+        note = f" Of these, {sinks} are sinks: {left} may stay." if sinks else ""
         if lost and not restore.drop_state:
             raise ConfigError(
                 "The snapshot holds state of operators that the graph does not have: "
-                f"{', '.join(lost)}.{told}",
+                f"{', '.join(lost)}.{note}",
                 job=state.job,
                 remedy="give them their old ids; or, to drop that state for good, allow `drop_state`.",
             )
@@ -282,16 +282,16 @@ class StoreKeeper:
             return
         lost = load(replace(record, operators=gone), source)
         rows = sum(len(rows) for parts in lost.values() for part in parts for _, rows in part.log)
-        told = f"{rows} records that were on their way to {', '.join(sorted(gone))}"
+        loss = f"{rows} records that were on their way to {', '.join(sorted(gone))}"
         if not restore.drop_records:
             raise ConfigError(
-                f"The snapshot holds {told}, which the graph no longer has.",
+                f"The snapshot holds {loss}, which the graph no longer has.",
                 job=state.job,
                 remedy="give it its old id; or run the old graph until a checkpoint with "
                 "strategy='aligned', then change it; or, to lose these records for good, allow "
                 "`drop_records`.",
             )
-        _log.warning("job %s loses %s, by consent", state.job, told)
+        _log.warning("job %s loses %s, by consent", state.job, loss)
 
     def _check(
         self, state: JobState, wanted: int, content: bytes, record: Record, restore: Restore

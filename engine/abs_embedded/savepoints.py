@@ -86,9 +86,9 @@ class Savepoints(Companion):
     def failed(self, checkpoint: int, why: str, remedy: str = "ask again.") -> None:
         begun = self._begun.pop(checkpoint, None)
         for request in () if begun is None else begun.requests:
-            what = f"Savepoint {checkpoint} was not taken, because {why}"
+            sentence = f"Savepoint {checkpoint} was not taken, because {why}"
             request.set_exception(
-                UnavailableError(what, job=self._job, epoch=checkpoint, remedy=remedy)
+                UnavailableError(sentence, job=self._job, epoch=checkpoint, remedy=remedy)
             )
 
     def __enter__(self) -> Savepoints:
@@ -104,5 +104,5 @@ class Savepoints(Companion):
             self.failed(checkpoint, why, remedy)
         for request in self._asked:
             if request.set_running_or_notify_cancel():
-                what = f"A savepoint was requested, but not started: {why}"
-                request.set_exception(UnavailableError(what, job=self._job, remedy=remedy))
+                sentence = f"A savepoint was requested, but not started: {why}"
+                request.set_exception(UnavailableError(sentence, job=self._job, remedy=remedy))

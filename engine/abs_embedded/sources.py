@@ -112,10 +112,10 @@ class SourceOperator(Operator):
         try:
             for entry in positions.get():
                 split, latest, skip = _position(entry)
-                known = MIN_TIME if latest is None else latest
+                newest = MIN_TIME if latest is None else latest
                 bounded = split.end is not None
                 reader = source.open(split)
-                self._readings.append(_Reading(reader, known, bounded, skip))
+                self._readings.append(_Reading(reader, newest, bounded, skip))
                 reader.at_most(rows)
         except BaseException:
             self.close()
@@ -245,7 +245,7 @@ def begin(node: Node, tasks: Sequence[OperatorState]) -> bool:
             task.list(SPLITS, TEXT).put(entries[number :: len(tasks)])
         return not node.bounded
     lists = [task.list(SPLITS, TEXT) for task in tasks]
-    left = [_position(entry)[0] for each in lists for entry in each.get()]
+    left = [_position(entry)[0] for positions in lists for entry in positions.get()]
     if node.bounded and any(split.end is None for split in left):
         raise ConfigError(
             f"The source {node.id} was started without an end (`bounded=False`); it cannot be "
@@ -262,8 +262,8 @@ def _resume(node: Node, lists: Sequence[OperatorList[str]], left: Sequence[Split
     """Remove splits that are not to be read any more, and distribute new ones."""
     assert node.source is not None, f"{node.id} is no source"
     now = node.source.resumed(left)
-    for each in lists:
-        each.put(entry for entry in each.get() if _position(entry)[0] in now)
+    for positions in lists:
+        positions.put(entry for entry in positions.get() if _position(entry)[0] in now)
     new = sorted(json.dumps([s.source, s.start, s.end, None]) for s in now if s not in left)
     for entry in new:
         min(lists, key=lambda each: len(each.get())).add(entry)

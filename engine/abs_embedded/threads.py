@@ -193,9 +193,9 @@ class Execution:
         for region, task in tasks:
             if after is not None and not task.abandoned and task.hangs(now, after):
                 task.abandoned = True
-                what = f"Its function or call has not returned for {after:g} s."
+                sentence = f"Its function or call has not returned for {after:g} s."
                 remedy = "find out what it waits for; or raise `hang_after`."
-                self._fail(region, task.id, HungError(what, remedy=remedy))
+                self._fail(region, task.id, HungError(sentence, remedy=remedy))
 
     def _restore(self, failed: Region, task: TaskId, cause: BaseException) -> None:
         """Restore the failed region from the last decision, under the same generation."""
@@ -205,11 +205,11 @@ class Execution:
         if isinstance(cause, HungError) and self._is_sink(task):
             retryable = False  # see `_check_sinks_ended`
         if not isinstance(cause, AbsError):
-            what = UnavailableError(
+            error = UnavailableError(
                 f"{type(cause).__name__}: {cause}.",
                 remedy="see the cause; decided epochs stay, and a restart continues after them.",
             )
-            what.__cause__, cause = cause, what
+            error.__cause__, cause = cause, error
         cause.by(str(task), job_key(self.job.graph.name))
         decided, before = self._in_a_row
         row = before + 1 if decided == self.coordinator.state.decided else 1
@@ -249,8 +249,12 @@ class Execution:
         It could still write in this generation, which a restore keeps.
         """
         for task in sorted(filter(self._is_sink, region.assembly.left)):
-            what = f"Its call has not returned for {self.job.hang_after:g} s, while another failed."
-            error = HungError(what, remedy="start the job again, and find out what it waits for.")
+            sentence = (
+                f"Its call has not returned for {self.job.hang_after:g} s, while another failed."
+            )
+            error = HungError(
+                sentence, remedy="start the job again, and find out what it waits for."
+            )
             error.by(str(task), job_key(self.job.graph.name))
             raise error
 

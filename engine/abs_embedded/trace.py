@@ -98,17 +98,17 @@ def timeline(moments: Iterable[Moment], checkpoint: int) -> Timeline:
     """
     mine = [m for m in moments if m.checkpoint == checkpoint]
     if not mine:
-        found = sorted({m.checkpoint for m in moments if m.checkpoint is not None})
+        numbers = sorted({m.checkpoint for m in moments if m.checkpoint is not None})
         raise DataError(
             f"The trace has no events of checkpoint {checkpoint}.",
-            remedy=f"choose one that it has: {', '.join(map(str, found)) or 'none'}.",
+            remedy=f"choose one that it has: {', '.join(map(str, numbers)) or 'none'}.",
         )
     began = mine[0].seconds
     firsts: dict[str, dict[str, float]] = {}
     for moment in mine:
         if moment.task is not None:
-            what = "barrier" if moment.what == "trigger" else moment.what
-            firsts.setdefault(moment.task, {}).setdefault(what, moment.seconds - began)
+            step = "barrier" if moment.what == "trigger" else moment.what
+            firsts.setdefault(moment.task, {}).setdefault(step, moment.seconds - began)
     spans = [
         Span(task, seen.get("barrier", 0.0), seen.get("copy"), seen.get("persisted"))
         for task, seen in firsts.items()

@@ -103,7 +103,7 @@ class Window(Operator):
         ends = [at for at, _ in due]
         types = pa.ipc.read_schema(pa.py_buffer(self._types.get()[0])).types
         columns = decode_keys(keys, types)
-        numbers = (pa.array(each, pa.int64()) for each in (starts, ends, values))
+        numbers = (pa.array(column, pa.int64()) for column in (starts, ends, values))
         emit(pa.record_batch([*columns, *numbers], names=names))
 
     def on_end(self, emit: Emit) -> None:

@@ -66,8 +66,8 @@ class ArrayCodec(Codec[T]):
 
     def encode_array(self, values: pa.Array) -> list[bytes | None]:
         """None for a null."""
-        found: list[bytes | None] = values.view(self.raw).cast(pa.binary()).to_pylist()
-        return found
+        encoded: list[bytes | None] = values.view(self.raw).cast(pa.binary()).to_pylist()
+        return encoded
 
     def decode_array(self, raw: Sequence[bytes | None]) -> pa.Array:
         """Of type ``type``; null for None."""

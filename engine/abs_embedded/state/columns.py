@@ -53,8 +53,8 @@ class Words:
         self.there[at] = new.there
 
     def raw(self) -> list[bytes | None]:
-        found: list[bytes | None] = self.array(_RAW).cast(pa.binary()).to_pylist()
-        return found
+        values: list[bytes | None] = self.array(_RAW).cast(pa.binary()).to_pylist()
+        return values
 
     def array(self, kind: pa.DataType) -> pa.Array:
         mask = None if self.there.all() else ~self.there
@@ -156,11 +156,11 @@ class Store:
 
     def named(self, count: int) -> pa.RecordBatch:
         """The keys of the first slots, and their key groups. Thread-safe."""
-        known = self._named
-        if known.num_rows < count:
-            new = self._in_arrow(self.names[known.num_rows : count])
-            known = self._named = pa.concat_batches([known, new])
-        return known.slice(0, count)
+        keys = self._named
+        if keys.num_rows < count:
+            new = self._in_arrow(self.names[keys.num_rows : count])
+            keys = self._named = pa.concat_batches([keys, new])
+        return keys.slice(0, count)
 
     def _in_arrow(self, keys: list[bytes]) -> pa.RecordBatch:
         array = pa.array(keys, pa.large_binary())
@@ -196,11 +196,11 @@ class Version:
         """The values of all slots."""
         count, now = self.count, self.store.words
         there = now.there[: count + 1].copy()  # in this order, see ``Words.take``
-        found = Words(now.values[: count + 1].copy(), there)
+        words = Words(now.values[: count + 1].copy(), there)
         for era in reversed(list(self.era.after())):  # what was kept first is put back last
             slots, before = era.kept()
-            found.put(np.minimum(slots, count), before)  # those of later keys to the last place
-        return Words(found.values[:count], found.there[:count])
+            words.put(np.minimum(slots, count), before)  # those of later keys to the last place
+        return Words(words.values[:count], words.there[:count])
 
     def get_many(self, keys: Keys) -> list[bytes | None]:
         at = self.store.find(keys)

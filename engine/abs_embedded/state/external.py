@@ -164,8 +164,8 @@ class ExternalBackend(Shaped):
         if version is Version.LIVE:
             return ExternalTable(self, name).get_many(keys)
         entries = _entries(keys, None)
-        found = self.started().get(name, entries)
-        return [found.get(entry) for entry in entries]
+        values = self.started().get(name, entries)
+        return [values.get(entry) for entry in entries]
 
     def close(self) -> None:
         self.state.close()
@@ -226,15 +226,15 @@ class ExternalTable(StateTable):
 
     def get_many(self, keys: Keys, subs: Keys | None = None) -> Values:
         entries = _entries(keys, subs)
-        known = {
+        values = {
             (key, sub): of_key[sub]
             for layer in self._layers()
             for key, sub in entries
             if sub in (of_key := layer.get(key, _NONE))
         }
-        missing = [entry for entry in dict.fromkeys(entries) if entry not in known]
-        known |= self._backend.started().get(self._name, missing) if missing else {}
-        return [known.get(entry) for entry in entries]
+        missing = [entry for entry in dict.fromkeys(entries) if entry not in values]
+        values |= self._backend.started().get(self._name, missing) if missing else {}
+        return [values.get(entry) for entry in entries]
 
     def put_many(self, keys: Keys, values: Values, subs: Keys | None = None) -> None:
         pending = self._backend.open.setdefault(self._name, {})

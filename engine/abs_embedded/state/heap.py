@@ -68,14 +68,14 @@ class HeapTable(StateTable):
     def get_many(self, keys: Keys, subs: Keys | None = None) -> Values:
         names = _names(keys, subs)
         first, *others = self.layers
-        found: list[Any] = list(map(first.get, names, repeat(ABSENT)))
+        values: list[Any] = list(map(first.get, names, repeat(ABSENT)))
         for layer in others:
-            if all(found):  # none is absent; nor deleted, nor empty
-                return found
-            for at, value in enumerate(found):
+            if all(values):  # none is absent; nor deleted, nor empty
+                return values
+            for at, value in enumerate(values):
                 if value is ABSENT:
-                    found[at] = layer.get(names[at], ABSENT)
-        return [None if value is ABSENT else value for value in found]
+                    values[at] = layer.get(names[at], ABSENT)
+        return [None if value is ABSENT else value for value in values]
 
     def put_many(self, keys: Keys, values: Values, subs: Keys | None = None) -> None:
         self._put(self.layers[0], _names(keys, subs), values)

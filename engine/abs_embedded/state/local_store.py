@@ -58,9 +58,9 @@ def unsealed(checkpoint: int, content: bytes | None) -> bytes:
     """The record that ``sealed`` made; raises CorruptionError if it is damaged or None."""
     digest, _, record = (content or b"").partition(b"\n")
     if content is None or digest_of(record).encode() != digest:
-        found = "is gone" if content is None else "is damaged"
+        fate = "is gone" if content is None else "is damaged"
         raise CorruptionError(
-            f"The completion record of checkpoint {checkpoint} {found}.",
+            f"The completion record of checkpoint {checkpoint} {fate}.",
             epoch=checkpoint,
             remedy=f"restore the snapshot store from a backup; {_GO_BACK}",
         )
@@ -117,7 +117,7 @@ class LocalSnapshotStore:
             for path in paths:
                 path.unlink(missing_ok=True)
             folders = {
-                each for path in paths for each in path.parents if self._blobs in each.parents
+                parent for path in paths for parent in path.parents if self._blobs in parent.parents
             }
             for folder in sorted(folders, reverse=True):
                 with contextlib.suppress(OSError):  # others are in it
@@ -160,9 +160,11 @@ class LocalSnapshotStore:
     def is_private(self) -> bool:
         """By owner and mode of the folder; a missing one is created for its owner alone."""
         with self._mapped():
-            folders = [each for each in (self.folder, self._blobs, self._records) if each.exists()]
-            found = [each.stat() for each in folders]
-        return all(one.st_uid == os.geteuid() and not one.st_mode & _BY_OTHERS for one in found)
+            folders = [
+                folder for folder in (self.folder, self._blobs, self._records) if folder.exists()
+            ]
+            stats = [folder.stat() for folder in folders]
+        return all(one.st_uid == os.geteuid() and not one.st_mode & _BY_OTHERS for one in stats)
 
     def _read(self, path: Path) -> bytes | None:
         with self._mapped():

@@ -61,8 +61,8 @@ def redistribute(olds: Sequence[Contents], subtask: int, parallelism: int) -> Co
     pooled: dict[str, tuple[Mode, list[bytes]]] = {}
     for number, old in enumerate(olds):
         for name, mode, items in old.lists:
-            known, pool = pooled.setdefault(name, (mode, []))
-            _same(name, known, mode)
+            first_mode, pool = pooled.setdefault(name, (mode, []))
+            _same(name, first_mode, mode)
             if mode is Mode.UNION or len(olds) != parallelism or number == subtask:
                 pool.extend(items)
     dealt = slice(None) if len(olds) == parallelism else slice(subtask, None, parallelism)
@@ -98,8 +98,8 @@ class OperatorState:
         """
         self._declared(name, codec)
         self._unclaimed.discard(name)
-        known, items = self._lists.setdefault(name, (mode, []))
-        _same(name, known, mode)
+        first_mode, items = self._lists.setdefault(name, (mode, []))
+        _same(name, first_mode, mode)
         return OperatorList(items, codec)
 
     def unclaimed(self) -> Sequence[str]:

@@ -79,9 +79,9 @@ class Published:
         shape = "value:bytes"
         for place, backend in self.subtasks:
             rows = np.flatnonzero((groups >= place.groups.start) & (groups < place.groups.stop))
-            found = backend.read(state, [keys[row] for row in rows], version)
+            values = backend.read(state, [keys[row] for row in rows], version)
             shape = dict(backend.states()).get(state, shape)
-            for row, value in zip(rows.tolist(), found, strict=True):
+            for row, value in zip(rows.tolist(), values, strict=True):
                 raw[row] = value
         return _BY_CODEC.get(shape.partition(":")[2], BYTES).decode_array(raw)
 
@@ -193,8 +193,8 @@ class QueryClient:
         with _mapped():
             (result,) = self._client.do_action("states", self._options)
         try:
-            told = fields(parse(result.body.to_pybytes()))
-            return {operator: fields(shapes) for operator, shapes in told.items()}
+            by_operator = fields(parse(result.body.to_pybytes()))
+            return {operator: fields(shapes) for operator, shapes in by_operator.items()}
         except ValueError as error:
             raise UnavailableError(
                 f"The server at that address does not serve queryable state: {error}.",
@@ -231,11 +231,11 @@ class _Flight(flight.FlightServerBase):  # type: ignore[misc]
     def do_action(self, _: Any, action: Any) -> list[bytes]:
         if action.type != "states":
             raise flight.FlightServerError(f"There is no action {action.type!r}.")
-        told = {
-            operator: {name: shape for _, one in found.subtasks for name, shape in one.states()}
-            for operator, found in list(self._published.items())
+        states = {
+            operator: {name: shape for _, one in published.subtasks for name, shape in one.states()}
+            for operator, published in list(self._published.items())
         }
-        return [json.dumps(told).encode()]
+        return [json.dumps(states).encode()]
 
 
 class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]
@@ -244,8 +244,8 @@ class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         self._expected = f"Bearer {token}".encode()
 
     def start_call(self, _: Any, headers: Mapping[str, Sequence[str]]) -> None:
-        given = next((v[0] for k, v in headers.items() if k.lower() == "authorization"), "")
-        if not hmac.compare_digest(given.encode(), self._expected):
+        token = next((v[0] for k, v in headers.items() if k.lower() == "authorization"), "")
+        if not hmac.compare_digest(token.encode(), self._expected):
             raise flight.FlightUnauthenticatedError("The token is missing or wrong.")
 
 

@@ -102,8 +102,8 @@ class RocksTable(StateTable):
     def get_many(self, keys: Keys, subs: Keys | None = None) -> Values:
         names = self.names(keys, subs)
         with _mapped("reading state"):
-            found: list[bytes | None] = self._db.get(names) if names else []
-        return found
+            values: list[bytes | None] = self._db.get(names) if names else []
+        return values
 
     def put_many(self, keys: Keys, values: Values, subs: Keys | None = None) -> None:
         batch = WriteBatch(raw_mode=True)
@@ -177,8 +177,8 @@ class RocksSnapshot:
             (tables if path.suffix == ".sst" else others).append(path)
         blobs = [store.put(f"{prefix}-{_OTHERS}", _zipped(others))]
         for path in tables:
-            known = self._base.get(path.name)
-            blobs.append(known or store.put(f"{prefix}-{path.name}", path.read_bytes()))
+            blob = self._base.get(path.name)
+            blobs.append(blob or store.put(f"{prefix}-{path.name}", path.read_bytes()))
         self.handle = StateHandle(ROCKS, self._checkpoint, place.groups, self._states, tuple(blobs))
         return self.handle
 

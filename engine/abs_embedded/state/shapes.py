@@ -34,10 +34,10 @@ class Shaped:
     def declare(self, name: str, shape: str) -> None:
         """Raises ``ConfigError`` if the name has another shape."""
         self._unclaimed.discard(name)
-        known = self._shapes.setdefault(name, shape)
-        if known != shape:
+        first_shape = self._shapes.setdefault(name, shape)
+        if first_shape != shape:
             raise ConfigError(
-                f"The state {name!r} was kept as {known!r}, and is declared as {shape!r}.",
+                f"The state {name!r} was kept as {first_shape!r}, and is declared as {shape!r}.",
                 remedy="declare it as it was, or give the new state another name.",
             )
 

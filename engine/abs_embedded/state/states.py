@@ -166,10 +166,10 @@ class ListState(Generic[T]):
     def append_many(self, keys: Sequence[bytes], items: Sequence[T]) -> None:
         """Append each item to the list of its key, in order; keys may repeat."""
         distinct = list(dict.fromkeys(keys))
-        found = self._table.get_many(distinct, [_HEAD] * len(distinct))
+        heads = self._table.get_many(distinct, [_HEAD] * len(distinct))
         ends = {
             key: 0 if raw is None else _PLACE.unpack(raw)[0]
-            for key, raw in zip(distinct, found, strict=True)
+            for key, raw in zip(distinct, heads, strict=True)
         }
         places = []
         for key in keys:

@@ -60,14 +60,14 @@ class S3SnapshotStore:
         self._objects.delete([self._blobs + check_key(key) for key in keys])
 
     def blobs(self) -> Sequence[str]:
-        return sorted(found.key[len(self._blobs) :] for found in self._objects.list(self._blobs))
+        return sorted(entry.key[len(self._blobs) :] for entry in self._objects.list(self._blobs))
 
     def complete(self, checkpoint: int, record: bytes, blobs: Iterable[BlobRef]) -> None:
         refs = list(blobs)
         sizes = dict[str, int]()
         for number in sorted({ref.key.partition("/")[0] for ref in refs}):
             prefix = f"{self._blobs}{number}/"
-            sizes |= {found.key: found.size for found in self._objects.list(prefix)}
+            sizes |= {entry.key: entry.size for entry in self._objects.list(prefix)}
         for ref in refs:
             if sizes.get(self._blobs + ref.key) != ref.size:
                 self.get(ref)
@@ -78,7 +78,7 @@ class S3SnapshotStore:
                 raise another_record(checkpoint)
 
     def completed(self) -> Sequence[int]:
-        names = (found.key[len(self._records) :] for found in self._objects.list(self._records))
+        names = (entry.key[len(self._records) :] for entry in self._objects.list(self._records))
         return sorted(int(name[1]) for name in map(_RECORD.fullmatch, names) if name)
 
     def record(self, checkpoint: int) -> bytes:

@@ -79,7 +79,9 @@ def one_query_reads_one_checkpoint(case: StateCase) -> None:
     columns = [pa.array(list(numbers.values()), pa.int64())]
     keys = [encode_key(n) for n in numbers.values()]
     width = len(case.backends)
-    published = Published([(case.place(n, width), each) for n, each in enumerate(case.backends)])
+    published = Published(
+        [(case.place(n, width), task_backend) for n, task_backend in enumerate(case.backends)]
+    )
     case.put(dict.fromkeys(keys, b"0"))
     case.complete()
     done, wrong, reads = threading.Event(), list[object](), [0]
@@ -87,13 +89,13 @@ def one_query_reads_one_checkpoint(case: StateCase) -> None:
     def query() -> None:
         while not (done.is_set() or wrong):
             try:
-                found = published.read(FLAT, columns, Version.COMMITTED).to_pylist()
+                values = published.read(FLAT, columns, Version.COMMITTED).to_pylist()
             except AbsError as error:
                 wrong.append(error)
                 return
             reads[0] += 1
-            if len(set(found)) > 1:
-                wrong.append(found)
+            if len(set(values)) > 1:
+                wrong.append(values)
 
     thread = threading.Thread(target=query)
     thread.start()
@@ -113,8 +115,10 @@ def one_query_reads_one_checkpoint(case: StateCase) -> None:
         done.set()
         thread.join()
     assert not wrong, f"of keys that are equal in every snapshot a query read {wrong[0]}"
-    told = [backend.committed for backend in case.backends]
-    assert told == [number] * width, f"after checkpoint {number} the backends tell {told}"
+    committed = [backend.committed for backend in case.backends]
+    assert committed == [number] * width, f"after checkpoint {number} the backends tell {committed}"
     case.crash(expect=case.model)
-    told = [backend.committed for backend in case.backends]
-    assert told == [number] * width, f"restored from checkpoint {number} the backends tell {told}"
+    committed = [backend.committed for backend in case.backends]
+    assert committed == [number] * width, (
+        f"restored from checkpoint {number} the backends tell {committed}"
+    )

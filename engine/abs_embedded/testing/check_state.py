@@ -66,7 +66,9 @@ def what_is_put_is_got(case: StateCase) -> None:
 
 def of_a_key_that_is_put_twice_the_last_value_wins(case: StateCase) -> None:
     key = KEYS[3]
-    other = next(each for each in KEYS[4:] if case.backend(each) is case.backend(key))
+    other = next(
+        candidate for candidate in KEYS[4:] if case.backend(candidate) is case.backend(key)
+    )
     table = case.table(case.backend(key))
     first, last = case.value(b"1"), case.value(b"3")
     table.put_many([key, key, key], [first, None, last])
@@ -179,8 +181,8 @@ def an_empty_state_can_be_saved_and_restored(case: StateCase) -> None:
     case.holds("restored from nothing")
     case.crash(expect=case.complete())
     for version in Version:
-        (found,) = case.backend(KEYS[0]).read(FLAT, [KEYS[0]], version)
-        assert found is None, f"a restored empty state has the {version} value {found!r}"
+        (value,) = case.backend(KEYS[0]).read(FLAT, [KEYS[0]], version)
+        assert value is None, f"a restored empty state has the {version} value {value!r}"
 
 
 def a_state_that_nobody_asks_for_is_carried_along(case: StateCase) -> None:

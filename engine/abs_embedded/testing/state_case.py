@@ -237,8 +237,10 @@ class StateCase:
             _same(dict(zip(pairs, got, strict=True)), pairs, deep, when)
             for key in mine:
                 wanted = [(s, self.model.deep[key, s]) for s in SUBS if (key, s) in self.model.deep]
-                found = list(nested.items(key))
-                assert found == wanted, f"{when}: the entries of {key!r} are {found}, not {wanted}"
+                entries = list(nested.items(key))
+                assert entries == wanted, (
+                    f"{when}: the entries of {key!r} are {entries}, not {wanted}"
+                )
 
     def holds_each_once(self, when: str) -> None:
         """Assert that a savepoint has each entry of the model exactly once, and no other."""

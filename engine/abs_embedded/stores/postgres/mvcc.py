@@ -88,9 +88,9 @@ select distinct on (m.key, m.sub) m.key, m.sub, m.value
         values = self._values(restored=restored)
         with self.writing() as connection:
             connection.execute(self.sql(_HISTORY), values)
-            found = connection.execute(self.sql(_LIMITS), (self.scope,)).fetchall()
+            rows = connection.execute(self.sql(_LIMITS), (self.scope,)).fetchall()
             connection.execute("commit")
-        horizon = max(row[2] for row in found)
+        horizon = max(row[2] for row in rows)
         if handles and restored < horizon:
             raise HandleLostError(
                 f"The state of checkpoint {restored} was superseded by that of {horizon}.",
@@ -99,7 +99,7 @@ select distinct on (m.key, m.sub) m.key, m.sub, m.value
                 remedy="restore one of the last two completed checkpoints, or a savepoint.",
             )
         limit = restored
-        for generation, went_back_to, _ in found:  # from the newest: each bounds all before it
+        for generation, went_back_to, _ in rows:  # from the newest: each bounds all before it
             if generation < self.place.generation:
                 self._limits[generation] = limit
             limit = min(limit, went_back_to)
