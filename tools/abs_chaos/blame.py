@@ -29,9 +29,9 @@ class Blame:
     def story(self) -> str:
         """For people."""
         rows = self.actual - self.expected
-        what = f"{rows} rows too many" if rows > 0 else f"{-rows} rows missing"
+        difference = f"{rows} rows too many" if rows > 0 else f"{-rows} rows missing"
         numbers = " or ".join(f"#{number}" for number in self.kills)
-        return f"epoch {self.epoch}: {what}, after {numbers}"
+        return f"epoch {self.epoch}: {difference}, after {numbers}"
 
 
 def blame(

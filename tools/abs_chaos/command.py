@@ -203,10 +203,10 @@ def _show(outcome: Outcome) -> None:
 
 def seconds(text: str, option: str) -> float:
     """A time in seconds; ``10``, ``10s`` and ``2m`` are understood. Raises OptionError."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|)", text.strip())
-    if found is None:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|)", text.strip())
+    if match is None:
         raise OptionError(f"{option} is {text!r}.", remedy="give seconds, such as 10s or 0.5s.")
-    return float(found[1]) * {"ms": 0.001, "m": 60.0}.get(found[2], 1.0)
+    return float(match[1]) * {"ms": 0.001, "m": 60.0}.get(match[2], 1.0)
 
 
 def _new_log() -> Path:

@@ -136,15 +136,15 @@ class KafkaFaults(Faults):
         server, ask, answer = (host, port), self._request, self._answer
         super().__init__(server, _frame, answer, name_of, amend=ask, only_late=only_late)
         names = [name.encode() for name in {host, *_THIS_MACHINE}]
-        told, own = port.to_bytes(4, "big"), self.port.to_bytes(4, "big")
-        self._instead = {name + told: name + own for name in names}
+        server_port, own = port.to_bytes(4, "big"), self.port.to_bytes(4, "big")
+        self._instead = {name + server_port: name + own for name in names}
 
     def _request(self, frame: bytes) -> bytes:
         return frame
 
     def _answer(self, frame: bytes) -> bytes:
-        for told, instead in self._instead.items():
-            frame = frame.replace(told, instead)
+        for address, instead in self._instead.items():
+            frame = frame.replace(address, instead)
         return frame
 
 

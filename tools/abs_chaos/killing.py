@@ -162,26 +162,26 @@ class Killing:
 
     def _note(self, kill: Kill, found: Sight, processes: int) -> None:
         self._aim.killed(found)
-        known = found.planned is not None or kill.moment is not Moment.ANY
+        has_moment = found.planned is not None or kill.moment is not Moment.ANY
         recovering = kill.moment is Moment.RECOVERING
-        told = Killed(
+        record = Killed(
             at_seconds=round(self._killed_at - self._began, 3),
             wanted=kill.moment,
-            found=found.moment if known else Moment.ANY,
+            found=found.moment if has_moment else Moment.ANY,
             epoch=found.planned,
             in_doubt=found.in_doubt,
             processes=processes,
             story=story(found, self._watch.thing, recovering=recovering)
-            if known
+            if has_moment
             else "by the clock",
             server=None if kill.blow is None else told_of(kill.blow),
             away_s=0.0 if kill.blow is None else kill.blow.seconds,
         )
-        self._kills.append(told)
+        self._kills.append(record)
         self._failed = 0
         self._note_epoch(found, self._killed_at)
         self._moved_at = time.monotonic()
-        self._picture.killed(len(self._kills), told, found)
+        self._picture.killed(len(self._kills), record, found)
 
     def _note_epoch(self, sight: Sight, at: float) -> None:
         if sight.noted is not None and sight.noted != self._newest:

@@ -82,17 +82,17 @@ def story(sight: Sight, thing: str, *, recovering: bool = False) -> str:
             after = "before epoch 0" if sight.noted is None else f"after epoch {sight.noted}"
             return f"{after}{again}: nothing in doubt"
         case Moment.COMMITTED if sight.generation is None:
-            what = f"its rows are in the target, but Spark's commits/{sight.epoch} is not written"
+            stage = f"its rows are in the target, but Spark's commits/{sight.epoch} is not written"
         case Moment.COMMITTED:
-            what = (
+            stage = (
                 f"after commit(), before Spark's commits/{sight.epoch}: all rows are in the target"
             )
         case Moment.DECIDED if sight.in_doubt == 0:
-            what = "decided and committed, not recorded as finished yet"
+            stage = "decided and committed, not recorded as finished yet"
         case Moment.DECIDED:
-            what = f"decided, {undone} not committed yet"
+            stage = f"decided, {undone} not committed yet"
         case Moment.PREPARED:
-            what = f"{undone} in doubt"
+            stage = f"{undone} in doubt"
         case _:
-            what = "half written, nothing in doubt"
-    return f"at epoch {sight.epoch}{again}: {what}"
+            stage = "half written, nothing in doubt"
+    return f"at epoch {sight.epoch}{again}: {stage}"

@@ -57,8 +57,8 @@ class Outcome:
         if left is not None:
             # A database may have other jobs; their writes are not this job's fault.
             unfinished = len(left.decisions) + len(left.pending)
-            unfinished += sum(each.on_table for each in left.prepared)
-            unfinished += sum(bool(each.rows) for each in left.staging)
+            unfinished += sum(transaction.on_table for transaction in left.prepared)
+            unfinished += sum(bool(table.rows) for table in left.staging)
         return {
             "missing": differences.missing,
             "doubled": differences.duplicate,
@@ -71,20 +71,20 @@ class Outcome:
     def shortcomings(self) -> tuple[str, ...]:
         """Why it is not shown that the job is exactly-once; empty if it is."""
         figures = self.found
-        found = [f"{figures[what]} {words}" for what, words in _WORDS.items() if figures[what]]
+        reasons = [f"{figures[kind]} {words}" for kind, words in _WORDS.items() if figures[kind]]
         left = {doubt for look in self.report.looks for doubt in look.doubts}
         others = (reason for reason in self.report.reasons if not reason.endswith(KINDS))
-        found += [f"left behind: {other}" if other in left else other for other in others]
+        reasons += [f"left behind: {other}" if other in left else other for other in others]
         if len(self.kills) < self.asked:
-            found.append(
+            reasons.append(
                 f"the job ended after {len(self.kills)} of {self.asked} kills; give it more input, "
                 "or ask for fewer"
             )
         if len(self.blows) < self.asked_blows:
-            found.append(
+            reasons.append(
                 f"the job ended after servers went away {len(self.blows)} of {self.asked_blows} times"
             )
-        return tuple(found)
+        return tuple(reasons)
 
     @property
     def clean(self) -> bool:

@@ -83,9 +83,9 @@ def page(outcome: Outcome) -> str:
             _table(
                 ("", "rows", "for example"),
                 (
-                    (what, f"{number:,}", _sample(outcome, what))
-                    for what, number in outcome.report.differences.figures().items()
-                    if what in ("expected", "actual", *KINDS)
+                    (kind, f"{number:,}", _sample(outcome, kind))
+                    for kind, number in outcome.report.differences.figures().items()
+                    if kind in ("expected", "actual", *KINDS)
                 ),
             ),
             f"<p class=dim>expected: {escape(outcome.report.expected_name)}<br>",
@@ -95,12 +95,12 @@ def page(outcome: Outcome) -> str:
 
 
 def _figures(outcome: Outcome) -> str:
-    found = [f"{len(outcome.kills)} x SIGKILL"]
+    parts = [f"{len(outcome.kills)} x SIGKILL"]
     if outcome.asked_blows:
-        found.append(f"{len(outcome.blows)} times a server went away")
+        parts.append(f"{len(outcome.blows)} times a server went away")
     if (p50 := outcome.recovery(0.5)) is not None:
-        found.append(f"{p50:.1f} s to recover (p50), {_seconds(outcome.recovery(0.99))} s (p99)")
-    return f"{', '.join(found)}, {outcome.job_seconds:.0f} s, seed {outcome.seed}."
+        parts.append(f"{p50:.1f} s to recover (p50), {_seconds(outcome.recovery(0.99))} s (p99)")
+    return f"{', '.join(parts)}, {outcome.job_seconds:.0f} s, seed {outcome.seed}."
 
 
 def _what(event: Killed) -> str:

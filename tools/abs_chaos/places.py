@@ -78,6 +78,6 @@ def fresh_bucket(server: S3Service) -> Iterator[Bucket]:
                     Bucket=name, Key=upload["Key"], UploadId=upload["UploadId"]
                 )
             for page in client.get_paginator("list_objects_v2").paginate(Bucket=name):
-                for found in page.get("Contents", []):
-                    client.delete_object(Bucket=name, Key=found["Key"])
+                for entry in page.get("Contents", []):
+                    client.delete_object(Bucket=name, Key=entry["Key"])
             client.delete_bucket(Bucket=name)

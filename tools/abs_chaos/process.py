@@ -93,14 +93,14 @@ class JobProcess:
 
     def _members(self) -> list[psutil.Process]:
         """All living processes of the session."""
-        found = []
+        members = []
         for pid in psutil.pids():
             try:
                 if os.getsid(pid) != self._popen.pid:
                     continue
                 process = psutil.Process(pid)
                 if process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
+                    members.append(process)
             except (ProcessLookupError, PermissionError, psutil.Error):
                 continue
-        return found
+        return members

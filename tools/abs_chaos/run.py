@@ -123,10 +123,10 @@ def kill_to_end(settings: ChaosSettings, picture: Picture) -> Killing:
         )
     running_ones(settings.also)
     settings.log.touch()
-    given = os.environ if settings.environment is None else settings.environment
+    environment = os.environ if settings.environment is None else settings.environment
 
     def start() -> JobProcess:
-        return JobProcess(settings.command, given, Path.cwd(), settings.log)
+        return JobProcess(settings.command, environment, Path.cwd(), settings.log)
 
     watch = Blind() if settings.checkpoint is None else CheckpointWatch(settings.checkpoint)
     killing = Killing(

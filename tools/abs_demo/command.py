@@ -130,6 +130,6 @@ def _show_places(console: Console, places: Places) -> None:
         "audit it again": audit,
         "end it": f"abs down postgres --delete-data; rm -r {places.folder}",
     }
-    for what, line in lines.items():
+    for label, line in lines.items():
         # Not wrapped and not coloured: the lines are there to be copied.
-        console.print(f"{what + ':':16}{line}", soft_wrap=True, markup=False)
+        console.print(f"{label + ':':16}{line}", soft_wrap=True, markup=False)

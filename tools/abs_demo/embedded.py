@@ -107,8 +107,8 @@ def first_of_each(context: TaskContext) -> Stateless:
     def pass_on(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         keys = encode_keys([batch.column(name) for name in KEY])
         fresh: dict[bytes, int] = {}
-        for place, (key, known) in enumerate(zip(keys, seen.get_many(keys), strict=True)):
-            if known is None:
+        for place, (key, earlier) in enumerate(zip(keys, seen.get_many(keys), strict=True)):
+            if earlier is None:
                 fresh.setdefault(key, place)
         seen.put_many(list(fresh), [1] * len(fresh))
         return [batch.take(list(fresh.values()))] if fresh else []
@@ -119,8 +119,8 @@ def first_of_each(context: TaskContext) -> Stateless:
 def flights_job(settings: JobSettings) -> Job:
     """The whole job; after a kill it continues from its last decision."""
     graph = Graph(JOB, parallelism=_TASKS)
-    given = {"path": str(settings.input), "batchsize": str(_BATCH_ROWS)}
-    files = FileOptions.parse(given, streaming=False)
+    file_options = {"path": str(settings.input), "batchsize": str(_BATCH_ROWS)}
+    files = FileOptions.parse(file_options, streaming=False)
     store = LocalSnapshotStore(settings.checkpoint)
     first, *others = (graph.source(name, paced(files, store)) for name in _SOURCES)
     both = first.union("both", *others)

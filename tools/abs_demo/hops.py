@@ -81,8 +81,8 @@ class Places:
         folder = self.folder / "lake"
         catalog = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db"}
         catalog["warehouse"] = f"file://{folder}"
-        given = {f"catalog.{name}": value for name, value in catalog.items()}
-        iceberg = {"table": f"{LAKE}.{TABLE}", **given}
+        catalog_options = {f"catalog.{name}": value for name, value in catalog.items()}
+        iceberg = {"table": f"{LAKE}.{TABLE}", **catalog_options}
         return {
             "iceberg": ("abs-iceberg", iceberg),
             "delta": ("abs-delta", {"path": f"{folder}/delta"}),
@@ -93,10 +93,10 @@ def prepare_lake(places: Places) -> None:
     """Make the catalog and its namespace."""
     from pyiceberg.catalog import load_catalog
 
-    _, given = places.lake["iceberg"]
+    _, options = places.lake["iceberg"]
     (places.folder / "lake").mkdir(exist_ok=True)
     prefix = "catalog."
-    properties = {n.removeprefix(prefix): v for n, v in given.items() if n.startswith(prefix)}
+    properties = {n.removeprefix(prefix): v for n, v in options.items() if n.startswith(prefix)}
     load_catalog("default", **properties).create_namespace_if_not_exists(LAKE)
 
 

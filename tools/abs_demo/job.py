@@ -103,10 +103,12 @@ class JobSettings:
     @classmethod
     def here(cls) -> JobSettings:
         """Parse ``environment`` in the job."""
-        given = json.loads(os.environ[_VARIABLE])
-        places = {**given["places"], "folder": Path(given["places"]["folder"])}
-        route, engine = Route(given["route"]), Engine(given["engine"])
-        return cls(Places(**places), given["protocol"], given["files_per_epoch"], route, engine)
+        document = json.loads(os.environ[_VARIABLE])
+        places = {**document["places"], "folder": Path(document["places"]["folder"])}
+        route, engine = Route(document["route"]), Engine(document["engine"])
+        return cls(
+            Places(**places), document["protocol"], document["files_per_epoch"], route, engine
+        )
 
 
 def run(settings: JobSettings) -> None:

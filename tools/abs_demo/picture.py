@@ -150,8 +150,8 @@ class Picture:
             log.seek(self._log_read)
             said = log.read()
             self._log_read = log.tell()
-        for job, what in _RECOVERY.findall(said):
-            self._events.append(f"    recovery{job.removeprefix(JOB).replace('-', ' ')}: {what}")
+        for job, event in _RECOVERY.findall(said):
+            self._events.append(f"    recovery{job.removeprefix(JOB).replace('-', ' ')}: {event}")
 
 
 def _clock(seconds: float) -> str:

@@ -75,7 +75,7 @@ def run(settings: DemoSettings, console: Console, places: Places) -> Result:
     reports = {
         name: audit(files, target, compared, epochs=epochs) for name, target in targets.items()
     }
-    found = tuple(by_epoch(reports, frontier))
+    findings = tuple(by_epoch(reports, frontier))
     outcome = Outcome(
         seed=settings.seed,
         asked=settings.kills,
@@ -84,7 +84,7 @@ def run(settings: DemoSettings, console: Console, places: Places) -> Result:
         job_seconds=seconds,
         report=reports.pop("table"),
     )
-    return Result(settings, rows, outcome, reports, found)
+    return Result(settings, rows, outcome, reports, findings)
 
 
 @contextlib.contextmanager
@@ -101,10 +101,10 @@ def temporary_places(settings: DemoSettings) -> Iterator[Places]:
         server = stack.enter_context(services().postgres())
         places = Places(folder, stack.enter_context(fresh_database(server)))
         if settings.route is not Route.DIRECT:
-            found = dict(stack.enter_context(services().kafka()).env)
+            environment = dict(stack.enter_context(services().kafka()).env)
             if settings.route is not Route.LAKE:
-                found |= stack.enter_context(services().s3()).env
-            places = further_places(places, found)
+                environment |= stack.enter_context(services().s3()).env
+            places = further_places(places, environment)
         if settings.route is Route.LAKE:
             prepare_lake(places)
         yield places
@@ -124,12 +124,12 @@ def lasting_places(settings: DemoSettings) -> Places:
     places = Places(Path(tempfile.mkdtemp(prefix="abs-demo-")), in_database(url, name))
     if settings.route is Route.DIRECT:
         return places
-    found = dict(bring_up("kafka", provider).running.env)
+    environment = dict(bring_up("kafka", provider).running.env)
     if settings.route is Route.LAKE:
         prepare_lake(places)
     else:
-        found |= bring_up("s3", provider).running.env
-    return further_places(places, found)
+        environment |= bring_up("s3", provider).running.env
+    return further_places(places, environment)
 
 
 def create_table(url: str, *, unique: bool) -> None:
@@ -154,8 +154,8 @@ def further_targets(places: Places) -> dict[str, Relation]:
     if not places.path:
         named = {name: format_named(name_) for name, (name_, _) in places.lake.items()}
         return {"topic": topic} | {
-            name: TargetOfOthers(found, found.parse(places.lake[name][1]))
-            for name, found in named.items()
+            name: TargetOfOthers(format_, format_.parse(places.lake[name][1]))
+            for name, format_ in named.items()
         }
     from abs_audit.s3 import S3Files
 

@@ -141,20 +141,20 @@ class Result:
     @property
     def shortcomings(self) -> tuple[str, ...]:
         """Reasons why the demo failed; empty if it succeeded."""
-        found, kills = list(self.outcome.shortcomings), self.outcome.kills
+        reasons, kills = list(self.outcome.shortcomings), self.outcome.kills
         for name, report in self.others.items():
-            found += [f"{name}: {reason}" for reason in report.reasons]
-        found += [each.shortcoming for each in self.epochs if each.shortcoming]
+            reasons += [f"{name}: {reason}" for reason in report.reasons]
+        reasons += [epoch.shortcoming for epoch in self.epochs if epoch.shortcoming]
         left = self.outcome.report.left_behind
         if left is not None and (left.prepared or left.staging or left.decisions):
-            found.append(
+            reasons.append(
                 f"left behind: {len(left.prepared)} prepared transactions, "
                 f"{len(left.staging)} staging tables, {len(left.decisions)} open decisions"
             )
-        told = self.settings.engine is Engine.SPARK
-        if told and kills and not any(kill.found is Moment.COMMITTED for kill in kills):
-            found.append("no kill hit between commit() and Spark's own commits/N")
-        return tuple(found)
+        is_spark = self.settings.engine is Engine.SPARK
+        if is_spark and kills and not any(kill.found is Moment.COMMITTED for kill in kills):
+            reasons.append("no kill hit between commit() and Spark's own commits/N")
+        return tuple(reasons)
 
     @property
     def clean(self) -> bool:
@@ -173,5 +173,5 @@ class Result:
             "job_seconds": round(self.outcome.job_seconds, 3),
             "audit": self.outcome.report.to_dict(),
             "audits": {name: report.to_dict() for name, report in self.others.items()},
-            "by_epoch": [found.to_dict() for found in self.epochs],
+            "by_epoch": [entry.to_dict() for entry in self.epochs],
         }

@@ -142,10 +142,10 @@ class RegisterWatch(Watch):
 
     def _register(self) -> tuple[JobState | None, int]:
         if not self._exists:
-            found = self._connection.execute(
+            answer = self._connection.execute(
                 "select to_regclass(%s) is not null", (f"{STATE_SCHEMA}.register",)
             ).fetchone()
-            self._exists = found is not None and found[0]
+            self._exists = answer is not None and answer[0]
             if not self._exists:
                 return None, 0
         row = self._connection.execute(self._query, (JOB,)).fetchone()

@@ -75,8 +75,8 @@ def down(
         print_json({s.running.kind: {"was_up": s.is_up} for s in ended})
         return
     for status_ in ended:
-        found = "stopped" if status_.is_up else "was already stopped:"
-        errors.print(f"[green]{found}[/] {status_.running.kind} ({status_.running.provider})")
+        state = "stopped" if status_.is_up else "was already stopped:"
+        errors.print(f"[green]{state}[/] {status_.running.kind} ({status_.running.provider})")
     if not ended:
         errors.print("no server was running")
 
@@ -86,13 +86,13 @@ def status(names: Names = None, *, as_json: AsJson = False) -> None:
     from abs_services.lasting import statuses
 
     kinds = kinds_named(names)
-    found = {s.running.kind: s for s in statuses() if s.running.kind in kinds}
-    asked: Sequence[Kind] = kinds if names else list(found)
+    by_kind = {s.running.kind: s for s in statuses() if s.running.kind in kinds}
+    asked: Sequence[Kind] = kinds if names else list(by_kind)
     if as_json:
-        print_json({k: _status_document(found.get(k)) for k in kinds})
+        print_json({k: _status_document(by_kind.get(k)) for k in kinds})
     else:
-        people.print(_table(found, kinds))
-    if not asked or not all(k in found and found[k].is_up for k in asked):
+        people.print(_table(by_kind, kinds))
+    if not asked or not all(k in by_kind and by_kind[k].is_up for k in asked):
         raise typer.Exit(FAILED)
 
 
@@ -113,13 +113,13 @@ def _table(found: Mapping[Kind, Status], kinds: Sequence[Kind]) -> Table:
     table = Table("service", "way", "state", "process", box=None)
     table.add_column("address", overflow="fold")
     for kind in kinds:
-        known = found.get(kind)
-        if known is None:
+        entry = found.get(kind)
+        if entry is None:
             table.add_row(kind, "", "[dim]not started[/]", "", "")
             continue
-        state = "[green]up[/]" if known.is_up else "[red]down[/]"
-        address = _address(known.running.env)
-        table.add_row(kind, known.running.provider, state, _where(known.running), address)
+        state = "[green]up[/]" if entry.is_up else "[red]down[/]"
+        address = _address(entry.running.env)
+        table.add_row(kind, entry.running.provider, state, _where(entry.running), address)
     return table
 
 

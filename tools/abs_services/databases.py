@@ -41,16 +41,16 @@ def ensure_role(admin_url: str, password: str) -> None:
 
 
 def _ensure(connection: psycopg.Connection, password: str) -> None:
-    known = connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [ROLE])
-    if not known.fetchone():
+    cursor = connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [ROLE])
+    if not cursor.fetchone():
         # Hashed here: a statement with the password in clear could end up in the server's log.
         verifier = connection.pgconn.encrypt_password(
             password.encode(), ROLE.encode(), b"scram-sha-256"
         ).decode()
         create = sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}")
         connection.execute(create.format(sql.Identifier(ROLE), sql.Literal(verifier)))
-    known = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE])
-    if not known.fetchone():
+    cursor = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE])
+    if not cursor.fetchone():
         create = sql.SQL("CREATE DATABASE {} OWNER {}")
         connection.execute(create.format(sql.Identifier(DATABASE), sql.Identifier(ROLE)))
 

@@ -36,14 +36,14 @@ def _new_enough(found: str) -> Path:
     done = subprocess.run([found, "-version"], capture_output=True, text=True, check=False)
     release = java_release(done.stderr + done.stdout)
     if release is None or release < MIN_RELEASE:
-        told = "does not tell its version" if release is None else f"is Java {release}"
+        problem = "does not tell its version" if release is None else f"is Java {release}"
         raise ConfigError(
-            f"Java {MIN_RELEASE} or newer is needed, and {found} {told}", remedy=_REMEDY
+            f"Java {MIN_RELEASE} or newer is needed, and {found} {problem}", remedy=_REMEDY
         )
     return Path(found)
 
 
 def java_release(said: str) -> int | None:
     """The release in the output of ``java -version``: 17 for ``17.0.15``, 8 for ``1.8.0_392``."""
-    found = re.search(r'version "(?:1\.)?(\d+)', said)
-    return int(found[1]) if found else None
+    match = re.search(r'version "(?:1\.)?(\d+)', said)
+    return int(match[1]) if match else None

@@ -100,9 +100,9 @@ def bring_up(kind: Kind, provider: Provider) -> Status:
     """
     provider = Provider.NATIVE if kind == REGISTRY else provider
     with changing_state() as state:
-        found = state.get(kind)
-        if found is not None and services(found.provider).is_up(found):
-            return Status(found, is_up=True)
+        earlier = state.get(kind)
+        if earlier is not None and services(earlier.provider).is_up(earlier):
+            return Status(earlier, is_up=True)
         service = services(provider, lasting=True).of(kind)
         service.start()
         if not service.controllable:
@@ -120,23 +120,23 @@ def take_down(kinds: Sequence[Kind], *, delete_data: bool = False) -> Iterator[S
     """
     for kind in kinds:
         with changing_state() as state:
-            found = state.get(kind)
-            if found is not None:
-                was_up = services(found.provider).is_up(found)
-                services(found.provider).end(found)
+            running = state.get(kind)
+            if running is not None:
+                was_up = services(running.provider).is_up(running)
+                services(running.provider).end(running)
                 del state[kind]
             if delete_data:
-                services(found.provider if found else Provider.NATIVE).delete_data(kind)
-        if found is not None:
-            yield Status(found, is_up=was_up)
+                services(running.provider if running else Provider.NATIVE).delete_data(kind)
+        if running is not None:
+            yield Status(running, is_up=was_up)
 
 
 def running_ones(kinds: Sequence[Kind]) -> list[Running]:
     """The services of these kinds; ConfigError if one of them is not up."""
     state = read_state()
     for kind in kinds:
-        found = state.get(kind)
-        if found is None or not services(found.provider).is_up(found):
+        running = state.get(kind)
+        if running is None or not services(running.provider).is_up(running):
             raise ConfigError(
                 f"No {kind} of `abs up` runs, and no other server is touched.",
                 remedy=f"run `abs up {kind}`, and let the job write there.",

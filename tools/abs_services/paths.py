@@ -72,8 +72,8 @@ class Account:
         """``nobody`` for root, else None: run as the caller."""
         if os.geteuid() != 0:
             return None
-        found = pwd.getpwnam("nobody")
-        return cls(found.pw_name, found.pw_uid, found.pw_gid)
+        user = pwd.getpwnam("nobody")
+        return cls(user.pw_name, user.pw_uid, user.pw_gid)
 
     def can_reach(self, path: Path) -> bool:
         """Whether this user may pass through a folder and all of its parents (by mode bits)."""

@@ -153,10 +153,10 @@ def free_port() -> int:
 
 def free_ports(count: int) -> list[int]:
     """``count`` different ports that are free now."""
-    found: set[int] = set()
-    while len(found) < count:
-        found.add(free_port())
-    return list(found)
+    ports: set[int] = set()
+    while len(ports) < count:
+        ports.add(free_port())
+    return list(ports)
 
 
 def _is_free(port: int) -> bool:

@@ -50,17 +50,17 @@ class StartedService(Service):
 
     def _await_ready(self) -> None:
         give_up = time.monotonic() + self.ready_s
-        what = "ended while it started"
+        state = "ended while it started"
         while self.is_running:
             if self._is_ready():
                 return
             if time.monotonic() > give_up:
-                what = f"is not ready after {self.ready_s:.0f} s"
+                state = f"is not ready after {self.ready_s:.0f} s"
                 break
             time.sleep(_PAUSE_S)
         lines = [line for line in self.said().splitlines() if line.strip()]
         telling = [line for line in lines if _TELLING.search(line)] or lines
         raise UnavailableError(
-            f"{self.kind} {what}; its log says: {' | '.join(telling[-_LOG_LINES:])}",
+            f"{self.kind} {state}; its log says: {' | '.join(telling[-_LOG_LINES:])}",
             remedy="act on what the log says, then start again.",
         )

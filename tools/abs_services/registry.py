@@ -104,8 +104,8 @@ class StandIn:
 
             def _reply(self, body: Any) -> None:
                 login = self.headers.get("authorization", "")
-                status, found = served.answer(self.path, body, login)
-                data = json.dumps(found).encode()
+                status, document = served.answer(self.path, body, login)
+                data = json.dumps(document).encode()
                 self.send_response(status)
                 self.send_header("content-type", "application/vnd.schemaregistry.v1+json")
                 self.send_header("content-length", str(len(data)))
@@ -122,7 +122,7 @@ class StandIn:
             basic = base64.b64encode(self.login.encode()).decode()
             if login not in (f"Basic {basic}", f"Bearer {self.login}"):
                 return 401, {"error_code": 401, "message": "Unauthorized"}
-        parts = [unquote(each) for each in urlsplit(path).path.strip("/").split("/")]
+        parts = [unquote(part) for part in urlsplit(path).path.strip("/").split("/")]
         self.asked.append("/".join(parts))
         with self._lock:
             match parts:

@@ -122,9 +122,9 @@ class DockerService(StartedService):
         with engine() as client:
             name = find_image(client, self.kind)
         container = DockerContainer(name)
-        found = container.get_docker_client().host()
+        host = container.get_docker_client().host()
         # "localhost" may mean ::1 first, where nothing listens.
-        self.host = "127.0.0.1" if found == "localhost" else found
+        self.host = "127.0.0.1" if host == "localhost" else host
         self._port = free_port()
         # Published to this machine only, unless the engine is on another one.
         ports: dict[str, Any] = container.ports

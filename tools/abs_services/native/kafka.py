@@ -91,15 +91,15 @@ class NativeKafka(NativeService[ServerIdentity], KafkaService):
         return Command(argv, cwd=self.folder)
 
     def _properties(self) -> dict[str, str]:
-        known = self.identity
+        identity = self.identity
         return {
             **self.settings,
             "process.roles": "broker,controller",
-            "node.id": str(known.node),
-            "controller.quorum.voters": known.voters or known.voter,
+            "node.id": str(identity.node),
+            "controller.quorum.voters": identity.voters or identity.voter,
             "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://127.0.0.1:{known.port},"
-            f"CONTROLLER://127.0.0.1:{known.controller_port}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{identity.port},"
+            f"CONTROLLER://127.0.0.1:{identity.controller_port}",
             "log.dirs": str(self.folder / "data"),
         }
 

@@ -70,14 +70,14 @@ def broker_jars(java: Path, sums: Path = SUMS) -> Path:
 
 def differing(folder: Path, table: Mapping[str, str]) -> list[str]:
     """Jars that are missing, changed, or not in the table."""
-    found = {path.name: path for path in folder.iterdir()}
+    jars = {path.name: path for path in folder.iterdir()}
     return [
-        *(f"{name} is missing" for name in sorted(table.keys() - found.keys())),
-        *(f"{name} is not of this release" for name in sorted(found.keys() - table.keys())),
+        *(f"{name} is missing" for name in sorted(table.keys() - jars.keys())),
+        *(f"{name} is not of this release" for name in sorted(jars.keys() - table.keys())),
         *(
             f"{name} has another content"
-            for name in sorted(table.keys() & found.keys())
-            if _sha256(found[name]) != table[name]
+            for name in sorted(table.keys() & jars.keys())
+            if _sha256(jars[name]) != table[name]
         ),
     ]
 

@@ -147,9 +147,9 @@ class NativeService(StartedService, Generic[IdentityT]):
         if new is not None and not path.exists():
             write_private(path, asdict(new()))
         # An older release's may have more.
-        known = {field.name for field in fields_of(kind)}
-        found = {name: value for name, value in read_private(path).items() if name in known}
-        self._identity = kind(**found)
+        names = {field.name for field in fields_of(kind)}
+        values = {name: value for name, value in read_private(path).items() if name in names}
+        self._identity = kind(**values)
         return self._identity
 
     @property
