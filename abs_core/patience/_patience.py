@@ -27,7 +27,7 @@ DEFAULT_SECONDS = 180.0
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Limits of retrying. All of them follow from ``seconds``, see docs/how-to/operations.md.
+    """Limits of retrying. All of them follow from ``seconds``, see docs/how-to/when-it-stops.md.
 
     Args:
         seconds: how long to retry, with backoff and jitter; a running request may exceed it, up to its

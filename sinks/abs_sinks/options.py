@@ -67,7 +67,7 @@ class CommonOptions:
         float,
         duration(1.0, 86_400.0),
         "how long to retry while a server does not answer: a number of seconds, or `3m`; "
-        "see [operations](../how-to/operations.md#how-long-a-server-may-be-away)",
+        "see [operations](../how-to/when-it-stops.md#how-long-a-server-may-be-away)",
     ] = DEFAULT_SECONDS
     replay: Annotated[
         str,

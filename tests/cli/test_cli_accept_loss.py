@@ -1,4 +1,4 @@
-"""`abs in-doubt accept-loss` where a target refuses what is decided, by the steps of operations.md."""
+"""`abs in-doubt accept-loss` where a target refuses what is decided, by the steps of the page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.kit.command import abs_
 
 pytestmark = pytest.mark.services
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "operations.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "when-it-stops.md"
 COMMITTERS = {"payments": OnPostgres, "alerts": OnKafka, "items": OnS3}
 A, B, C = "a" * 40, "b" * 40, "c" * 40
 WAYS = ("payments", "alerts", "alerts-wal", "items")
@@ -28,9 +28,7 @@ WAYS = ("payments", "alerts", "alerts-wal", "items")
 
 def command_of_the_page(job: Several) -> list[str]:
     """The command of the procedure, with this job's names."""
-    section = (
-        PAGE.read_text().split("\n### A target refuses what is decided\n")[1].split("\n### ")[0]
-    )
+    section = PAGE.read_text().split("\n## A target refuses what is decided\n")[1].split("\n## ")[0]
     found = re.findall(r"^ {7}abs (.+)$", section, re.MULTILINE)
     assert len(found) == 1
     named = {"JOB": JOB, "EPOCH": "0", "FILE": str(job.file())}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,8 @@ FENCED = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#{1,6} +(.+?) *#*$", re.MULTILINE)
 KINDS = ("how-to", "reference", "explanation")
+HOW_TO_WORDS = 2750
+"""Without code. A page that grows beyond is two pages: by what its reader is doing."""
 
 
 def text_of(page: Path) -> str:
@@ -76,6 +79,21 @@ def test_the_readme_leads_to_every_page_of_each_kind(kind: str) -> None:
 
 def test_the_first_page_is_read_in_a_few_minutes() -> None:
     assert len(text_of(ROOT / "README.md").split()) <= 1000
+
+
+def too_long(pages: Iterable[Path]) -> list[str]:
+    return [page.name for page in pages if len(text_of(page).split()) > HOW_TO_WORDS]
+
+
+def test_a_page_for_somebody_in_a_hurry_is_short() -> None:
+    assert too_long((ROOT / "docs" / "how-to").glob("*.md")) == []
+
+
+def test_planted_a_page_that_grew_too_long_is_found(tmp_path: Path) -> None:
+    short, long = tmp_path / "short.md", tmp_path / "long.md"
+    short.write_text("word " * HOW_TO_WORDS + "\n```\n" + "code " * 50 + "\n```\n")
+    long.write_text("word " * (HOW_TO_WORDS + 1))
+    assert too_long([short, long]) == ["long.md"]
 
 
 _ROW = re.compile(r"^\|.*\|\s*$")

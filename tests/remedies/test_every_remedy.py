@@ -7,6 +7,7 @@ that the text names is not in it.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Set
 from pathlib import Path
 
@@ -18,7 +19,11 @@ LIST = Path(__file__).with_name("remedies.txt")
 WITHOUT = 4
 """How many have no test, each with the reason; may become fewer."""
 
+IN_DOUBT = "tests/cli/test_cli_kafka_in_doubt.py"
+HOW_TO = ROOT / "docs" / "how-to"
+PAGES = ("operations.md", "when-it-stops.md", "restores.md")
 PROCEDURES = {
+    "A checkpoint was deleted": "tests/spark/test_spark_stream.py",
     "A file cannot be read": "tests/sources/files/test_files_way_out.py",
     "A batch failed and the query went on": "tests/spark/test_spark_epoch_functions.py",
     "A register is lost": "tests/spark/test_spark_births.py",
@@ -28,10 +33,24 @@ PROCEDURES = {
     "A target refuses what is decided": "tests/cli/test_cli_accept_loss.py",
     "A job gets another name": "tests/cli/test_cli_moving.py",
     "A job begins again from nothing": "tests/sinks/postgres/test_pg_forgetting.py",
-    "PostgreSQL fails over, is restored, or moves": "tests/spark/test_spark_restored.py",
+    "Register and checkpoint were restored together": "tests/sinks/lake/test_lake_lookback.py",
+    "PostgreSQL fails over, or is restored": "tests/spark/test_spark_restored.py",
+    "A job moves to another cluster": "tests/sinks/postgres/test_pg_move.py",
     "A job that is gone for good": "tests/remedies/test_removing.py",
+    "A job of `protocol=idempotent` on Kafka that is gone for good": IN_DOUBT,
+    "A Kafka transaction was lost, or is left open": IN_DOUBT,
 }
-"""The procedures of ``operations.md`` with commands that change what is committed, and their tests."""
+"""The procedures of the pages with commands that change what is committed, and their tests."""
+
+DESCRIBED = {
+    "Commands",
+    "Errors",
+    "Handles in doubt",
+    "How a query ends its run",
+    "Tokens of consent",
+    "What a job leaves in the target",
+}
+"""Sections that name such commands without being a procedure: each is tested as its error's remedy."""
 
 Entry = tuple[str, str, str]
 
@@ -68,21 +87,32 @@ def test_those_without_a_test_become_fewer_only() -> None:
     assert sum(test.startswith("none: ") for *_, test in listed(LIST.read_text())) == WITHOUT
 
 
-def test_every_procedure_of_the_page_has_a_test() -> None:
-    page = (ROOT / "docs" / "how-to" / "operations.md").read_text()
-    sections = {part.partition("\n")[0].strip("# "): part for part in page.split("\n###")[1:]}
-    changing = {title for title, text in sections.items() if kinds_in(text)}
-    known = set(PROCEDURES)
-    assert changing - known - {"How a query ends its run"} - KAFKA == set()
-    assert known - set(sections) == set()
+def sections(page: Path) -> dict[str, str]:
+    """Each heading of a page, with the text up to the next heading of any level."""
+    parts = re.split(r"^#{1,3} ", page.read_text(), flags=re.MULTILINE)[1:]
+    return {title: text for title, _, text in (part.partition("\n") for part in parts)}
+
+
+def without_a_test(texts: dict[str, str]) -> set[str]:
+    """Sections that name a command or a token that changes what is committed, and have no test."""
+    return {title for title, text in texts.items() if kinds_in(text)} - set(PROCEDURES) - DESCRIBED
+
+
+def test_every_procedure_of_the_pages_has_a_test() -> None:
+    texts = {title: text for name in PAGES for title, text in sections(HOW_TO / name).items()}
+    assert without_a_test(texts) == set()
+    assert (set(PROCEDURES) | DESCRIBED) - set(texts) == set()
     assert all((ROOT / test).is_file() for test in PROCEDURES.values())
 
 
-KAFKA = {
-    "A Kafka transaction was lost, or is left open",
-    "A job of `protocol=idempotent` on Kafka that is gone for good",
-}
-"""Tested in ``tests/cli/test_cli_kafka_in_doubt.py``, whose commands these are."""
+@pytest.mark.parametrize("level", ["#", "##", "###"])
+def test_planted_a_procedure_without_a_test_is_found_at_each_level(
+    tmp_path: Path, level: str
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"{level} A new way\n\nSet the option `adopt`.\n\n{level} Another\n\nWait.\n")
+    assert without_a_test(sections(page)) == {"A new way"}
+
 
 NEW = """
 def refuse(job):

@@ -190,12 +190,12 @@ def snippet(page: str, mark: str) -> str:
 def test_the_steps_out_of_a_damaged_file_lead_out_and_the_log_records_them(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """As docs/how-to/operations.md has them: what each error names is what the next start takes."""
+    """As docs/how-to/when-it-stops.md has them: what each error names is what the next start takes."""
     landing, checkpoint, out = (tmp_path / name for name in ("landing", "checkpoint", "out"))
     landing.mkdir()
     (landing / "a.json").write_text('{"id":1,"word":"w"}\n{"id"')
     (landing / "b.json").write_text('{"id":9,"word":"w"}\n')
-    page = snippet("how-to/operations.md", '.option("adopt"')
+    page = snippet("how-to/when-it-stops.md", '.option("adopt"')
     page = page.replace("/checkpoints/job", str(checkpoint))
     page = page.replace("/data/landing", str(landing))
 

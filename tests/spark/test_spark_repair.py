@@ -1,4 +1,4 @@
-"""Targets that went back get their epochs again, by the steps of docs/how-to/operations.md."""
+"""Targets that went back get their epochs again, by the steps of docs/how-to/restores.md."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Target]:
 
 def steps() -> tuple[str, str]:
     """The command and the program of the page."""
-    (page,) = [one for one in PAGES if one.name == "operations.md"]
+    (page,) = [one for one in PAGES if one.name == "restores.md"]
     command, program = [text for _, text in blocks(page) if "lost.json" in text]
     return command, program
 

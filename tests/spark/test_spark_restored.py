@@ -23,7 +23,7 @@ from tests.spark.jobs.stream_files import Job, run_to_end
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "operations.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "restores.md"
 
 
 Start = Callable[[Job, str], str]

@@ -90,10 +90,10 @@ ELSEWHERE = {
     ("dead-letters.md", "sink:dead"): "tests/spark/test_spark_epoch_dead_letters.py",
     ("watching.md", "9464"): "tests/spark/test_spark_progress.py",
     ("watching.md", "abs_spark.listener("): "tests/spark/test_spark_observed.py",
-    ("operations.md", "CHECKPOINT.before"): "tests/spark/test_spark_restored.py",
+    ("restores.md", "CHECKPOINT.before"): "tests/spark/test_spark_restored.py",
     ("operations.md", "signal.signal"): "tests/spark/test_spark_stopped.py",
-    ("operations.md", "lost.json"): "tests/spark/test_spark_repair.py",
-    ("operations.md", '.option("adopt", "TOKEN")'): "tests/spark/test_spark_files.py",
+    ("restores.md", "lost.json"): "tests/spark/test_spark_repair.py",
+    ("when-it-stops.md", '.option("adopt", "TOKEN")'): "tests/spark/test_spark_files.py",
     ("abs.md", "Sinks({"): "tests/embedded/test_sinks_of_one_stream.py",
 }
 

@@ -8,7 +8,7 @@ glibc returns freed memory to the system, although the next task needs it (a Kaf
 alone is 50 MB): 13,000 page faults and 50 ms of CPU for a task of 250,000 records. ``mallopt`` changes
 this.
 
-The environment variable ``ABS_TUNE_GC=0`` turns both off (docs/how-to/operations.md).
+The environment variable ``ABS_TUNE_GC=0`` turns both off (docs/how-to/watching.md).
 """
 
 from __future__ import annotations

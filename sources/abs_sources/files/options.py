@@ -194,7 +194,7 @@ class FileOptions:
         Option("adopt", _tokens, frozenset()),
         "tokens that error messages name, separated by commas: your consent to give up a "
         "file, or to read it anew ([what to "
-        "do](../how-to/operations.md#a-file-cannot-be-read))",
+        "do](../how-to/when-it-stops.md#a-file-cannot-be-read))",
     ] = frozenset()
     csv: CsvForm = field(default_factory=CsvForm)
     server: Server = field(default_factory=Server)
