@@ -95,6 +95,8 @@ ELSEWHERE = {
     ("restores.md", "lost.json"): "tests/spark/test_spark_repair.py",
     ("when-it-stops.md", '.option("adopt", "TOKEN")'): "tests/spark/test_spark_files.py",
     ("abs.md", "Sinks({"): "tests/embedded/test_sinks_of_one_stream.py",
+    ("proof.md", "tests/spec/test_specification.py"): "tests/spec/test_specification.py",
+    ("proof.md", "tests/spec/test_traces.py"): "tests/spec/test_traces.py",
 }
 
 
