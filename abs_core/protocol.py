@@ -359,9 +359,7 @@ def outlasted(state: JobState, generation: int, handles: Iterable[HandleName]) -
     if state.open or state.generation != generation:
         return []
     mine = (state.register, generation, NO_EPOCH)
-    return [
-        handle for handle in handles if (handle.register, handle.generation, handle.epoch) == mine
-    ]
+    return [h for h in handles if (h.register, h.generation, h.epoch) == mine]
 
 
 def superseded(state: JobState, handles: Iterable[HandleName]) -> list[HandleName]:
