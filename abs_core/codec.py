@@ -184,13 +184,13 @@ def _decision_from_json(value: object) -> Decision:
     return Decision(lineage, epoch, _number(members["generation"]), committables)
 
 
-def _shown_from_json(found: dict[str, Any]) -> dict[int, tuple[Shown, ...]]:
+def _shown_from_json(document: dict[str, Any]) -> dict[int, tuple[Shown, ...]]:
     shown: dict[int, tuple[Shown, ...]] = {}
     full: dict[tuple[int, int], str] = {}
-    for entry in of(list, found["full"]) if "full" in found else ():
+    for entry in of(list, document["full"]) if "full" in document else ():
         number, sink, mark = of(list, entry)
         full[_number(number), whole(sink)] = text(mark)
-    for entry in of(list, found["shown"]) if "shown" in found else ():
+    for entry in of(list, document["shown"]) if "shown" in document else ():
         number, sink, rows, mark = of(list, entry)
         place = epoch, _ = _number(number), whole(sink)
         one = Shown(whole(sink), whole(rows), text(mark), full.get(place, ""))
@@ -199,15 +199,15 @@ def _shown_from_json(found: dict[str, Any]) -> dict[int, tuple[Shown, ...]]:
 
 
 def _recents_from_json(
-    found: dict[str, Any], shown: dict[int, tuple[Shown, ...]]
+    document: dict[str, Any], shown: dict[int, tuple[Shown, ...]]
 ) -> tuple[Recent, ...]:
-    recents = [_recent_from_json(recent) for recent in of(list, found["recent"])]
+    recents = [_recent_from_json(recent) for recent in of(list, document["recent"])]
     dead: dict[int, list[Dead]] = {}
-    for entry in of(list, found["dead"]) if "dead" in found else ():
+    for entry in of(list, document["dead"]) if "dead" in document else ():
         epoch, sink, rows, count = of(list, entry)
         dead.setdefault(_number(epoch), []).append(Dead(whole(sink), whole(rows), whole(count)))
     courses: dict[int, Course] = {}
-    for entry in of(list, found["course"]) if "course" in found else ():
+    for entry in of(list, document["course"]) if "course" in document else ():
         epoch, asked, decided, finished, numbers = of(list, entry)
         sinks = tuple(map(whole, of(list, numbers)))
         courses[_number(epoch)] = Course(_moment(asked), _moment(decided), _moment(finished), sinks)

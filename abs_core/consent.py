@@ -71,6 +71,6 @@ def to_pass_over(failed: int, who: RunIdentity, epoch: int) -> str:
     return _token("passed over", who, epoch, str(failed))
 
 
-def _token(what: str, who: RunIdentity, epoch: int, *more: str) -> str:
-    named = "\n".join((what, who.job, who.lineage, who.target, str(epoch), *more))
+def _token(purpose: str, who: RunIdentity, epoch: int, *more: str) -> str:
+    named = "\n".join((purpose, who.job, who.lineage, who.target, str(epoch), *more))
     return sha256(named.encode()).hexdigest()[:12]

@@ -116,11 +116,11 @@ class AbsError(Exception):
         return _rebuild, (type(self), self.__dict__.copy())
 
 
-def _shortened(what: str) -> str:
+def _shortened(text: str) -> str:
     """Cut the middle out of a text longer than ``MAX_LENGTH``."""
-    if len(what) <= MAX_LENGTH:
-        return what
-    return f"{what[: MAX_LENGTH // 2]} ... {what[-MAX_LENGTH // 4 :]}"
+    if len(text) <= MAX_LENGTH:
+        return text
+    return f"{text[: MAX_LENGTH // 2]} ... {text[-MAX_LENGTH // 4 :]}"
 
 
 def _rebuild(cls: type[AbsError], fields: dict[str, Any]) -> AbsError:

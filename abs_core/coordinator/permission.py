@@ -82,15 +82,15 @@ class Permission:
             )
         return self._deadline
 
-    def _refused(self, committable: Committable, found: Inspection) -> NotPreparedError:
-        left = "" if found.seconds_left is None else f", with {found.seconds_left:.0f} s left"
+    def _refused(self, committable: Committable, answer: Inspection) -> NotPreparedError:
+        left = "" if answer.seconds_left is None else f", with {answer.seconds_left:.0f} s left"
         return NotPreparedError(
-            f"A handle is {found.outcome} before its epoch is decided{left}; nothing of the epoch is "
+            f"A handle is {answer.outcome} before its epoch is decided{left}; nothing of the epoch is "
             "visible.",
             job=self._job,
             epoch=self._epoch,
             handle=str(committable.handle),
-            remedy=_again(found.timeout),
+            remedy=_again(answer.timeout),
         )
 
 

@@ -131,7 +131,7 @@ def check_schemas(graph: Graph) -> None:
             raise
 
 
-def _emitted(node: Node, known: dict[str, Schema]) -> Schema:
+def _emitted(node: Node, schemas: dict[str, Schema]) -> Schema:
     if node.source is not None:
         try:
             schema: Schema = node.source.schema
@@ -139,4 +139,4 @@ def _emitted(node: Node, known: dict[str, Schema]) -> Schema:
             schema = None  # it cannot be asked now, or has no data yet: its reader says so
         return schema
     # A back-edge comes from an operator that is not known yet.
-    return node.schemas([known.get(edge.sender) for edge in node.inputs])
+    return node.schemas([schemas.get(edge.sender) for edge in node.inputs])

@@ -39,11 +39,11 @@ def carried(rows: DuckDBPyRelation, names: Sequence[str]) -> DuckDBPyRelation:
     return rows.project(there)
 
 
-def _carried(name: str, given: DuckDBPyType) -> str:
+def _carried(name: str, duck_type: DuckDBPyType) -> str:
     column = quoted(name)
-    kind = type_of(given)
+    kind = type_of(duck_type)
     if kind is not None and kind.family in NESTED:
-        return f"cast(to_json({_readable(column, given, 0)}) as varchar)"
+        return f"cast(to_json({_readable(column, duck_type, 0)}) as varchar)"
     if kind is not None and kind.family is Family.INTERVAL:
         return _INTERVAL.format(c=column)
     if kind is not None and kind.family is Family.UNTYPED:
@@ -62,24 +62,24 @@ _INTERVAL = (
 )
 
 
-def _readable(value: str, given: DuckDBPyType, depth: int) -> str:
+def _readable(value: str, duck_type: DuckDBPyType, depth: int) -> str:
     """The nested value, with those leaves made readable that ``to_json`` would damage.
 
     Bytes become ``\\x`` and hexadecimal digits, as in PostgreSQL. A decimal gets a digit before its
     point: ``.5`` is not valid JSON.
     """
     item = f"item{depth}"
-    if given.id == "blob":
+    if duck_type.id == "blob":
         return rf"'\x' || lower(hex({value}))"
-    if _is_fraction(given):
-        return f"cast({value} as decimal(38, {dict(given.children)['scale']}))"
-    if not _is_spoiled(given):
+    if _is_fraction(duck_type):
+        return f"cast({value} as decimal(38, {dict(duck_type.children)['scale']}))"
+    if not _is_spoiled(duck_type):
         return value
-    if given.id in ("list", "array"):
-        made = _readable(item, _children(given)[0][1], depth + 1)
+    if duck_type.id in ("list", "array"):
+        made = _readable(item, _children(duck_type)[0][1], depth + 1)
         return f"list_transform({value}, lambda {item}: {made})"
-    if given.id == "map":
-        (_, key), (_, inner) = _children(given)
+    if duck_type.id == "map":
+        (_, key), (_, inner) = _children(duck_type)
         made = (
             f"{{'key': {_readable(f'{item}.key', key, depth + 1)}, "
             f"'value': {_readable(f'{item}.value', inner, depth + 1)}}}"
@@ -88,22 +88,22 @@ def _readable(value: str, given: DuckDBPyType, depth: int) -> str:
         return f"case when {value} is not null then map_from_entries({entries}) end"
     fields = ", ".join(
         f"{quoted(name)} := {_readable(f'{value}.{quoted(name)}', inner, depth)}"
-        for name, inner in _children(given)
+        for name, inner in _children(duck_type)
     )
     return f"case when {value} is not null then struct_pack({fields}) end"
 
 
-def _is_spoiled(given: DuckDBPyType) -> bool:
-    inside = any(_is_spoiled(inner) for _, inner in _children(given))
-    return inside or given.id == "blob" or _is_fraction(given)
+def _is_spoiled(duck_type: DuckDBPyType) -> bool:
+    inside = any(_is_spoiled(inner) for _, inner in _children(duck_type))
+    return inside or duck_type.id == "blob" or _is_fraction(duck_type)
 
 
-def _is_fraction(given: DuckDBPyType) -> bool:
-    return given.id == "decimal" and len({size for _, size in given.children}) == 1
+def _is_fraction(duck_type: DuckDBPyType) -> bool:
+    return duck_type.id == "decimal" and len({size for _, size in duck_type.children}) == 1
 
 
-def _children(given: DuckDBPyType) -> list[tuple[str, DuckDBPyType]]:
+def _children(duck_type: DuckDBPyType) -> list[tuple[str, DuckDBPyType]]:
     """Children of a nested type; empty for other types. An array's length is not a child."""
-    if given.id not in ("list", "array", "map", "struct"):
+    if duck_type.id not in ("list", "array", "map", "struct"):
         return []
-    return [(name, inner) for name, inner in given.children if isinstance(inner, DuckDBPyType)]
+    return [(name, inner) for name, inner in duck_type.children if isinstance(inner, DuckDBPyType)]

@@ -166,9 +166,9 @@ class _Parser:
         if not self._skip(wanted):
             raise self._error(f"{wanted.upper()!r} is missing")
 
-    def _error(self, what: str) -> OptionError:
+    def _error(self, problem: str) -> OptionError:
         before = self._text[max(0, self._at - 20) : self._at]
         return OptionError(
-            f"The schema is not DDL: {what}, near {before!r} at character {self._at}.",
+            f"The schema is not DDL: {problem}, near {before!r} at character {self._at}.",
             remedy=_REMEDY,
         )

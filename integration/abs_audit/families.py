@@ -149,15 +149,15 @@ def meet(one: Type, other: Type) -> Type | None:
     return _CONVERTIBLE.get(families)
 
 
-def _typed(known: Type) -> Type | None:
-    """The type of untyped text that is compared with ``known``."""
-    if known.family is Family.BINARY:
+def _typed(other: Type) -> Type | None:
+    """The type of untyped text that is compared with ``other``."""
+    if other.family is Family.BINARY:
         return None  # hex or base64: the text does not say
-    if known.family is Family.INTEGER:
+    if other.family is Family.INTEGER:
         return Type(Family.DECIMAL)  # '517.0' is 517, '517.5' must not be rounded
-    if known.family is Family.UNTYPED:
+    if other.family is Family.UNTYPED:
         return Type(Family.TEXT)
-    return known
+    return other
 
 
 def _within(one: Type, other: Type) -> Type | None:

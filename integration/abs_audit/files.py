@@ -104,14 +104,14 @@ class Files(Relation):
         return {**inside, **{name: Type(Family.UNTYPED, folder=True) for name in outside}}
 
     def _inside(
-        self, connection: DuckDBPyConnection, kind: str, found: Mapping[Path, Folders]
+        self, connection: DuckDBPyConnection, kind: str, files: Mapping[Path, Folders]
     ) -> dict[str, Type]:
         """The columns stored in the files themselves."""
         if kind == "csv":
-            return dict.fromkeys(csv_columns(found), Type(Family.UNTYPED))
+            return dict.fromkeys(csv_columns(files), Type(Family.UNTYPED))
         if kind == "json":
-            return dict.fromkeys(json_columns(connection, found), Type(Family.UNTYPED))
-        with _typed(connection, kind, found, ()) as rows:
+            return dict.fromkeys(json_columns(connection, files), Type(Family.UNTYPED))
+        with _typed(connection, kind, files, ()) as rows:
             return types_of(rows, self.name)
 
     @contextlib.contextmanager
@@ -133,11 +133,11 @@ class Files(Relation):
                     yield carried(rows, names)
 
     def _texts(
-        self, kind: str, found: Mapping[Path, Folders], names: Sequence[str], outside: Sequence[str]
+        self, kind: str, files: Mapping[Path, Folders], names: Sequence[str], outside: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
         """The records of CSV and JSON files; the columns ``outside`` come from the folders."""
         inner = [name for name in names if name not in outside]
-        for path, folders in found.items():
+        for path, folders in files.items():
             if kind == "csv":
                 batches = csv_batches(path, inner, self.null)
             else:
@@ -186,26 +186,26 @@ class Files(Relation):
 def _typed(
     connection: DuckDBPyConnection,
     kind: str,
-    found: Mapping[Path, Folders],
+    by_path: Mapping[Path, Folders],
     outside: Sequence[str],
 ) -> Iterator[DuckDBPyRelation]:
     """The records of typed files, and the columns ``outside`` from their folders, as text."""
     if kind == "parquet":
         # By name: columns of later files that the first does not have must not be passed over.
-        files = ", ".join(map(_literal, found))
+        files = ", ".join(map(_literal, by_path))
         rows = connection.sql(
             f"from read_parquet([{files}], union_by_name = true, hive_partitioning = false, "
             f"filename = {repr(_FILE) if outside else False})"
         )
-        yield _joined(connection, rows, found, outside) if outside else rows
+        yield _joined(connection, rows, by_path, outside) if outside else rows
         return
-    first = next(iter(found))
+    first = next(iter(by_path))
     with _arrow_reader(first) as reader:
         inside = reader.schema
     schema = pa.schema([*inside, *text_schema(outside)])
     batches = (
         batch
-        for path, folders in found.items()
+        for path, folders in by_path.items()
         for batch in with_folders(
             _arrow_batches(path, first, inside.names), schema.names, folders, outside
         )
@@ -225,12 +225,12 @@ def _literal(path: Path) -> str:
 def _joined(
     connection: DuckDBPyConnection,
     rows: DuckDBPyRelation,
-    found: Mapping[Path, Folders],
+    by_path: Mapping[Path, Folders],
     outside: Sequence[str],
 ) -> DuckDBPyRelation:
-    values = {name: [folders[name] for folders in found.values()] for name in outside}
+    values = {name: [folders[name] for folders in by_path.values()] for name in outside}
     schema = pa.schema([(_FILE, pa.string()), *text_schema(outside)])
-    beside = pa.table({_FILE: [str(path) for path in found], **values}, schema=schema)
+    beside = pa.table({_FILE: [str(path) for path in by_path], **values}, schema=schema)
     return rows.join(connection.from_arrow(beside), _FILE)
 
 

@@ -147,9 +147,9 @@ class S3Files(Relation):
         return [entry["Key"] for entry in entries if not self._hidden(entry["Key"])]
 
     def _listed(
-        self, call: Callable[..., Any], markers: Mapping[str, str], what: str, field: str
+        self, call: Callable[..., Any], markers: Mapping[str, str], kind: str, field: str
     ) -> Iterator[Mapping[str, Any]]:
-        below = f"{what} below {self.name}"
+        below = f"{kind} below {self.name}"
         for page in pages(call, markers, below, Bucket=self.bucket, Prefix=self._folder):
             yield from page.get(field, ())
 

@@ -339,11 +339,11 @@ def followed(
     return well
 
 
-def _tell(found: Round, *, as_json: bool) -> None:
+def _tell(comparison: Round, *, as_json: bool) -> None:
     from abs_audit.render import show_round
 
     if as_json:
-        sys.stdout.write(json.dumps(found.to_dict()) + "\n")
+        sys.stdout.write(json.dumps(comparison.to_dict()) + "\n")
         sys.stdout.flush()
     else:
-        show_round(found, people)
+        show_round(comparison, people)

@@ -104,11 +104,11 @@ def doctor(
         raise typer.Exit(FAILED)
 
 
-def _meant(given: dict[str, str]) -> str:
+def _meant(options: dict[str, str]) -> str:
     """The sink that these options belong to; raises ConfigError if none is specific to one sink."""
     from abs_sinks.door import format_names, recognised
 
-    name = recognised(given)
+    name = recognised(options)
     if name is None:
         raise ConfigError(
             "The options do not show which format the job writes to.",
@@ -117,10 +117,10 @@ def _meant(given: dict[str, str]) -> str:
     return name
 
 
-def _pairs(given: list[str]) -> dict[str, str]:
-    pairs = dict(text.partition("=")[::2] for text in given)
+def _pairs(texts: list[str]) -> dict[str, str]:
+    pairs = dict(text.partition("=")[::2] for text in texts)
     # The text itself is not shown: it may be a password.
-    unreadable = [number for number, text in enumerate(given, 1) if "=" not in text]
+    unreadable = [number for number, text in enumerate(texts, 1) if "=" not in text]
     if unreadable:
         raise ConfigError(
             f"-o number {unreadable[0]} does not have the form NAME=VALUE.",

@@ -53,14 +53,14 @@ def epochs(
         raise typer.Exit(FAILED)
 
 
-def _table(state: JobState, found: list[Epoch]) -> Table:
+def _table(state: JobState, records: list[Epoch]) -> Table:
     from abs_spark.epochs.record import iso
 
     table = Table("epoch", "input", "decided", "finished", "rows", "dead", box=None)
-    names = list(dict.fromkeys(at.sink.name for entry in found for at in entry.targets))
+    names = list(dict.fromkeys(at.sink.name for entry in records for at in entry.targets))
     for name in names:
         table.add_column(escape(name or state.target))
-    for epoch in found:
+    for epoch in records:
         course = epoch.course
         finished = iso(course.finished) or "?" if epoch.finished else "not yet"
         times = iso(course.input) or "?", iso(course.decided) or "?", finished

@@ -120,13 +120,13 @@ def explain_error(
     _show(failure, case, steps, state)
 
 
-def _text(given: str) -> str:
-    if given == "-":
+def _text(source: str) -> str:
+    if source == "-":
         return sys.stdin.read()
     try:
-        return Path(given).read_text(errors="replace")
+        return Path(source).read_text(errors="replace")
     except OSError:
-        return given
+        return source
 
 
 def _page(case: Case) -> str:
@@ -148,10 +148,10 @@ def _tell_code(code: str, *, as_json: bool) -> None:
         _show_case(case, list(case.steps))
 
 
-def _show(told: Reported, case: Case, steps: list[str], state: list[str]) -> None:
-    people.print(f"[bold]{told.code}[/]  {escape(told.what)}", soft_wrap=True)
-    if told.remedy:
-        people.print(escape(told.remedy), soft_wrap=True)
+def _show(failure: Reported, case: Case, steps: list[str], state: list[str]) -> None:
+    people.print(f"[bold]{failure.code}[/]  {escape(failure.what)}", soft_wrap=True)
+    if failure.remedy:
+        people.print(escape(failure.remedy), soft_wrap=True)
     _show_case(case, steps, state)
 
 
@@ -164,26 +164,26 @@ def _show_case(case: Case, steps: Sequence[str], state: Sequence[str] = ()) -> N
     people.print(f"see: {_page(case)}", soft_wrap=True)
 
 
-def _state(told: Reported, url: str | None, schema: str, sinks: Path | None) -> list[str]:
+def _state(failure: Reported, url: str | None, schema: str, sinks: Path | None) -> list[str]:
     """What the register and the target say of the job, a line each."""
-    if told.job is None:
+    if failure.job is None:
         return []
     try:
         registers = Registers.at(url, schema, sinks)
-        stored = registers.register.load(told.job)
+        stored = registers.register.load(failure.job)
         if stored is None:
-            return [f"no register of job {told.job} at {registers.where}"]
+            return [f"no register of job {failure.job} at {registers.where}"]
         state = stored.state
-        doubts = registers.in_doubt(told.job)
+        doubts = registers.in_doubt(failure.job)
     except AbsError as failed:
         errors.print(f"the target was not asked: {escape(str(failed))}", soft_wrap=True)
         return []
-    lines = [f"job {told.job} has committed {done(state)}; run {state.generation}"]
+    lines = [f"job {failure.job} has committed {done(state)}; run {state.generation}"]
     lines += [f"epoch {one.epoch} is decided and not finished" for one in state.open]
     lines += [
         f"handle {one.handle}: {protocol.fate(state, one.handle)}"
         for one in doubts
-        if one.handle.job == told.job
+        if one.handle.job == failure.job
     ]
     return lines or ["nothing in doubt"]
 

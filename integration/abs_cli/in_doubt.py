@@ -343,9 +343,11 @@ def _no_register(state: Registers, job: str, left: Sequence[HandleName]) -> Conf
     )
 
 
-def _orphan(text: str, names: list[HandleName], known: JobState | None) -> HandleName:
+def _orphan(text: str, names: list[HandleName], job_state: JobState | None) -> HandleName:
     for name in names:
-        if text in (str(name), _shown(name)) and (known is None or name.register != known.register):
+        if text in (str(name), _shown(name)) and (
+            job_state is None or name.register != job_state.register
+        ):
             return name
     raise ConfigError(
         f"{text!r} is not a handle in doubt of this job, or its register is here.",
@@ -353,7 +355,7 @@ def _orphan(text: str, names: list[HandleName], known: JobState | None) -> Handl
     )
 
 
-def _document(doubt: InDoubt, what: str) -> dict[str, object]:
+def _document(doubt: InDoubt, fate: str) -> dict[str, object]:
     handle = doubt.handle
     return {
         "handle": str(handle),
@@ -362,6 +364,6 @@ def _document(doubt: InDoubt, what: str) -> dict[str, object]:
         "partition": None if _is_bounded(handle) else handle.partition,
         "age_seconds": doubt.age_seconds,
         "size": doubt.size,
-        "fate": what,
+        "fate": fate,
         "detail": doubt.detail,
     }

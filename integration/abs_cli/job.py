@@ -122,23 +122,24 @@ def remove(
 
 def _forget_rows(
     state: Registers,
-    known: JobState,
+    job_state: JobState,
     letters: bool | None = None,
     printed: set[str] | None = None,
 ) -> None:
-    lines = [line for line in state.forget(known, letters) if line not in (printed or ())]
+    lines = [line for line in state.forget(job_state, letters) if line not in (printed or ())]
     for line in lines:
         errors.print(escape(line), soft_wrap=True)
     if printed is not None:
         printed.update(lines)
 
 
-def _forget(checkpoint: str, known: JobState) -> None:
+def _forget(checkpoint: str, job_state: JobState) -> None:
     from abs_spark.checkpoint.certificates import forget
     from abs_spark.checkpoint.failures import FailedBatch
 
-    FailedBatch(checkpoint, known.job).forget()
-    if not forget(checkpoint, known.job, known.register):
+    FailedBatch(checkpoint, job_state.job).forget()
+    if not forget(checkpoint, job_state.job, job_state.register):
         errors.print(
-            f"{escape(checkpoint)} has no birth certificate of {escape(known.job)}", soft_wrap=True
+            f"{escape(checkpoint)} has no birth certificate of {escape(job_state.job)}",
+            soft_wrap=True,
         )

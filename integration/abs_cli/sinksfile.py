@@ -79,21 +79,21 @@ class SinksFile:
             raise ConfigError(f"{path}: {error.what}", remedy=error.remedy) from error
 
 
-def _job(found: Mapping[str, Any]) -> SinksFile:
-    _check(found, _TOP, "the file")
-    tables = found.get("sinks")
+def _job(document: Mapping[str, Any]) -> SinksFile:
+    _check(document, _TOP, "the file")
+    tables = document.get("sinks")
     if not isinstance(tables, dict) or not all(isinstance(one, dict) for one in tables.values()):
         raise OptionError("It names no sink.", remedy="add one table [sinks.NAME] for each sink.")
-    checkpoint = found.get("checkpointLocation")
+    checkpoint = document.get("checkpointLocation")
     more = {} if checkpoint is None else {"checkpointLocation": str(checkpoint)}
     sinks = tuple(_sink(name, table, more) for name, table in tables.items())
-    register = str(found.get("register", sinks[0].name if sinks else ""))
+    register = str(document.get("register", sinks[0].name if sinks else ""))
     if register not in {sink.name for sink in sinks}:
         raise OptionError(
             f"register = {register!r} is not one of its sinks.",
             remedy=f"name one of {', '.join(tables)}.",
         )
-    job = found.get("job")
+    job = document.get("job")
     return SinksFile(None if job is None else job_key(str(job)), register, sinks)
 
 
@@ -122,11 +122,11 @@ def _flat(options: Mapping[str, Any], before: str = "") -> dict[str, str]:
     return made
 
 
-def _check(found: object, known: set[str], whose: str) -> None:
-    if not isinstance(found, dict):
+def _check(table: object, names: set[str], whose: str) -> None:
+    if not isinstance(table, dict):
         raise OptionError(f"{whose} is not a table.", remedy="see `abs doctor --help`.")
-    if unknown := sorted(set(found) - known):
+    if unknown := sorted(set(table) - names):
         raise OptionError(
             f"In {whose}, {', '.join(unknown)} is not known.",
-            remedy=f"use {', '.join(sorted(known))}.",
+            remedy=f"use {', '.join(sorted(names))}.",
         )

@@ -315,8 +315,8 @@ def _schema(targets: Sequence[TargetColumn], names: Sequence[str]) -> T.StructTy
     return T.StructType([*(T.StructField(t.name, t.spark) for t in targets), *added])
 
 
-def _option(given: Mapping[str, Any], name: str) -> str | None:
-    return next((str(text) for key, text in given.items() if key.lower() == name), None)
+def _option(options: Mapping[str, Any], name: str) -> str | None:
+    return next((str(text) for key, text in options.items() if key.lower() == name), None)
 
 
 def _quoted(name: str) -> str:

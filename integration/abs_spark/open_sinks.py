@@ -282,9 +282,9 @@ def check_whole(targets: Sequence[SinkSpec]) -> None:
         raise _no_replacement("Sinks that do not share a transaction cannot be replaced at once")
 
 
-def _no_replacement(what: str) -> OptionError:
+def _no_replacement(problem: str) -> OptionError:
     return OptionError(
-        f"{what}: with outputMode complete each batch is the whole result; if it were appended, "
+        f"{problem}: with outputMode complete each batch is the whole result; if it were appended, "
         "its rows would be in the target once per batch.",
         remedy="use outputMode update and a sink with write=upsert and key, which keeps running "
         "aggregates current; or tables of one PostgreSQL database with protocol=wal, which are "

@@ -62,11 +62,13 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 
 """Bounds of the histograms' buckets: an SDK's own begin at 5 s for a unit of seconds."""
 
 
-def _seconds(name: str, what: str) -> metrics.Histogram:
+def _seconds(name: str, description: str) -> metrics.Histogram:
     try:
-        return _meter.create_histogram(name, "s", what, explicit_bucket_boundaries_advisory=SECONDS)
+        return _meter.create_histogram(
+            name, "s", description, explicit_bucket_boundaries_advisory=SECONDS
+        )
     except TypeError:  # an API that is older than 1.30
-        return _meter.create_histogram(name, "s", what)
+        return _meter.create_histogram(name, "s", description)
 
 
 _bytes = _meter.create_counter("abs.bytes", "By", "Bytes of committed epochs, as Arrow holds them")

@@ -355,7 +355,7 @@ def _send(target: socket.socket, data: bytes) -> bool:
     return True
 
 
-def _end(each: socket.socket) -> None:
+def _end(connection: socket.socket) -> None:
     with contextlib.suppress(OSError):
-        each.shutdown(socket.SHUT_RDWR)  # also wakes whoever waits on it
-    each.close()
+        connection.shutdown(socket.SHUT_RDWR)  # also wakes whoever waits on it
+    connection.close()

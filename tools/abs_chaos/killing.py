@@ -160,18 +160,18 @@ class Killing:
         self._note(kill, self._watch.settled(), processes)
         return process
 
-    def _note(self, kill: Kill, found: Sight, processes: int) -> None:
-        self._aim.killed(found)
-        has_moment = found.planned is not None or kill.moment is not Moment.ANY
+    def _note(self, kill: Kill, sight: Sight, processes: int) -> None:
+        self._aim.killed(sight)
+        has_moment = sight.planned is not None or kill.moment is not Moment.ANY
         recovering = kill.moment is Moment.RECOVERING
         record = Killed(
             at_seconds=round(self._killed_at - self._began, 3),
             wanted=kill.moment,
-            found=found.moment if has_moment else Moment.ANY,
-            epoch=found.planned,
-            in_doubt=found.in_doubt,
+            found=sight.moment if has_moment else Moment.ANY,
+            epoch=sight.planned,
+            in_doubt=sight.in_doubt,
             processes=processes,
-            story=story(found, self._watch.thing, recovering=recovering)
+            story=story(sight, self._watch.thing, recovering=recovering)
             if has_moment
             else "by the clock",
             server=None if kill.blow is None else told_of(kill.blow),
@@ -179,9 +179,9 @@ class Killing:
         )
         self._kills.append(record)
         self._failed = 0
-        self._note_epoch(found, self._killed_at)
+        self._note_epoch(sight, self._killed_at)
         self._moved_at = time.monotonic()
-        self._picture.killed(len(self._kills), record, found)
+        self._picture.killed(len(self._kills), record, sight)
 
     def _note_epoch(self, sight: Sight, at: float) -> None:
         if sight.noted is not None and sight.noted != self._newest:

@@ -109,11 +109,11 @@ def kinds_named(names: Sequence[str] | None) -> list[Kind]:
     return [kind for kind in kinds if not names or kind in names]
 
 
-def _table(found: Mapping[Kind, Status], kinds: Sequence[Kind]) -> Table:
+def _table(by_kind: Mapping[Kind, Status], kinds: Sequence[Kind]) -> Table:
     table = Table("service", "way", "state", "process", box=None)
     table.add_column("address", overflow="fold")
     for kind in kinds:
-        entry = found.get(kind)
+        entry = by_kind.get(kind)
         if entry is None:
             table.add_row(kind, "", "[dim]not started[/]", "", "")
             continue
@@ -129,11 +129,11 @@ def _where(running: Running) -> str:
     return f"container {running.container[:12]}" if running.container else ""
 
 
-def _status_document(known: Status | None) -> dict[str, Any]:
-    if known is None:
+def _status_document(entry: Status | None) -> dict[str, Any]:
+    if entry is None:
         return {"state": "not started"}
-    document = _document(known.running) | {"address": _address(known.running.env)}
-    return document | {"state": "up" if known.is_up else "down"}
+    document = _document(entry.running) | {"address": _address(entry.running.env)}
+    return document | {"state": "up" if entry.is_up else "down"}
 
 
 def _document(running: Running) -> dict[str, Any]:

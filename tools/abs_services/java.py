@@ -32,15 +32,15 @@ def find_java() -> Path:
 
 
 @cache  # an error is not kept
-def _new_enough(found: str) -> Path:
-    done = subprocess.run([found, "-version"], capture_output=True, text=True, check=False)
+def _new_enough(command: str) -> Path:
+    done = subprocess.run([command, "-version"], capture_output=True, text=True, check=False)
     release = java_release(done.stderr + done.stdout)
     if release is None or release < MIN_RELEASE:
         problem = "does not tell its version" if release is None else f"is Java {release}"
         raise ConfigError(
-            f"Java {MIN_RELEASE} or newer is needed, and {found} {problem}", remedy=_REMEDY
+            f"Java {MIN_RELEASE} or newer is needed, and {command} {problem}", remedy=_REMEDY
         )
-    return Path(found)
+    return Path(command)
 
 
 def java_release(said: str) -> int | None:

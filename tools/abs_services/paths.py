@@ -81,12 +81,12 @@ class Account:
         passed = {named, *named.parents, real, *real.parents}
         return all(self._may_pass(folder.stat()) for folder in passed)
 
-    def _may_pass(self, found: os.stat_result) -> bool:
-        if found.st_uid == self.uid:
-            return bool(found.st_mode & stat.S_IXUSR)
-        if found.st_gid == self.gid:
-            return bool(found.st_mode & stat.S_IXGRP)
-        return bool(found.st_mode & stat.S_IXOTH)
+    def _may_pass(self, info: os.stat_result) -> bool:
+        if info.st_uid == self.uid:
+            return bool(info.st_mode & stat.S_IXUSR)
+        if info.st_gid == self.gid:
+            return bool(info.st_mode & stat.S_IXGRP)
+        return bool(info.st_mode & stat.S_IXOTH)
 
     def own(self, path: Path) -> None:
         os.chown(path, self.uid, self.gid)

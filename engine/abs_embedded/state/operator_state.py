@@ -136,9 +136,9 @@ class OperatorList(Generic[T]):
         self._items.append(self._codec.encode(value))
 
 
-def _same(name: str, known: Mode, mode: Mode) -> None:
-    if known is not mode:
+def _same(name: str, first_mode: Mode, mode: Mode) -> None:
+    if first_mode is not mode:
         raise ConfigError(
-            f"The operator state {name!r} is {known}, and is used as {mode}.",
+            f"The operator state {name!r} is {first_mode}, and is used as {mode}.",
             remedy="use it as it was, or give the list another name.",
         )

@@ -274,8 +274,8 @@ def _merge(model: dict, entries: dict) -> None:  # type: ignore[type-arg]
             model[key] = value
 
 
-def _same(found: dict, keys: list, expected: list, when: str) -> None:  # type: ignore[type-arg]
-    wrong = [(k, found[k], e) for k, e in zip(keys, expected, strict=True) if found[k] != e]
+def _same(actual: dict, keys: list, expected: list, when: str) -> None:  # type: ignore[type-arg]
+    wrong = [(k, actual[k], e) for k, e in zip(keys, expected, strict=True) if actual[k] != e]
     assert not wrong, (
         f"{when}: {len(wrong)} entries differ, such as (key, found, wanted) {wrong[0]}"
     )

@@ -88,13 +88,13 @@ def offsets(checkpoint: str, epoch: int) -> tuple[Any, ...]:
     return tuple(None if line == "-" else _as_option(parse(line)) for line in lines)
 
 
-def _as_option(told: Any) -> Any:
+def _as_option(document: Any) -> Any:
     """Of ``abs-kafka`` as of Spark's own source: partitions and offsets by topic."""
-    if isinstance(told, dict) and all(
-        isinstance(of, dict) and "offsets" in of for of in told.values()
+    if isinstance(document, dict) and all(
+        isinstance(of, dict) and "offsets" in of for of in document.values()
     ):
-        return {topic: of["offsets"] for topic, of in told.items()}
-    return told
+        return {topic: of["offsets"] for topic, of in document.items()}
+    return document
 
 
 def query_id(checkpoint: str | None) -> str | None:

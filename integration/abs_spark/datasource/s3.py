@@ -79,11 +79,13 @@ class CommittedStore:
         return self.files.name(path)
 
 
-def _source(given: Mapping[str, str], schema: pa.Schema | None) -> FileSource:
-    writers = {name: text for name, text in given.items() if name.lower() not in (_SEVERAL, UPTO)}
-    upto = next((UpTo.parse(text) for name, text in given.items() if name.lower() == UPTO), None)
-    options, beside = S3Options.parse(writers), _beside(given, writers)
-    shared = {name: text for name, text in given.items() if name.lower() in _SHARED}
+def _source(settings: Mapping[str, str], schema: pa.Schema | None) -> FileSource:
+    writers = {
+        name: text for name, text in settings.items() if name.lower() not in (_SEVERAL, UPTO)
+    }
+    upto = next((UpTo.parse(text) for name, text in settings.items() if name.lower() == UPTO), None)
+    options, beside = S3Options.parse(writers), _beside(settings, writers)
+    shared = {name: text for name, text in settings.items() if name.lower() in _SHARED}
     # Older releases named folders of moments in UTC, and without saying so.
     own = {
         "header": str(options.header).lower(),
@@ -98,9 +100,9 @@ def _source(given: Mapping[str, str], schema: pa.Schema | None) -> FileSource:
     return FileSource(read, schema, CommittedStore(store, options, beside, upto))
 
 
-def _beside(given: Mapping[str, str], own: Mapping[str, str]) -> tuple[Location, ...]:
+def _beside(settings: Mapping[str, str], own: Mapping[str, str]) -> tuple[Location, ...]:
     """What ``statepaths`` names; each must be one that a job on this folder could have."""
-    several = next((text for name, text in given.items() if name.lower() == _SEVERAL), "")
+    several = next((text for name, text in settings.items() if name.lower() == _SEVERAL), "")
     rest = {name: text for name, text in own.items() if name.lower() != "statepath"}
     parsed = (S3Options.parse({**rest, "statepath": text}) for text in several.split(",") if text)
     return tuple(options.state for options in parsed)

@@ -132,13 +132,17 @@ class Epoch(BatchFunction):
             run.check_rows(state, epoch, sum(share.rows for share in shares))
         run.commit(epoch, shares, fingerprint)
 
-    def _may_skip(self, recorded: Recent, told: str | None) -> bool:
+    def _may_skip(self, recorded: Recent, fingerprint: str | None) -> bool:
         """Whether a finished epoch needs no Spark job, because its input proves that it is the same.
 
         A stateful plan must be executed: its operators store their state while it runs, and
         Spark 4.1 and later fail a batch if they did not.
         """
-        return told is not None and recorded.fingerprint == told and is_stateless(self.checkpoint)
+        return (
+            fingerprint is not None
+            and recorded.fingerprint == fingerprint
+            and is_stateless(self.checkpoint)
+        )
 
     def _work(
         self, run: EpochRun, one: Pass, state: JobState, epoch: int, *, drain: bool, digests: bool

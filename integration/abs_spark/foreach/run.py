@@ -185,8 +185,8 @@ class EpochRun:
     def _known(self) -> Known:
         return runs.of(self.name.lineage, self.name.run, self.name.job)
 
-    def _note(self, known: Known) -> None:
-        runs.note(self.name.lineage, self.name.run, self.name.job, known)
+    def _note(self, history: Known) -> None:
+        runs.note(self.name.lineage, self.name.run, self.name.job, history)
 
     def _bring_note(self, certificate: Certificate | None) -> None:
         """If the job was renamed, give its note of a failed batch the new name."""

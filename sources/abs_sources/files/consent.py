@@ -97,5 +97,5 @@ def _user() -> str | None:
     return None
 
 
-def _token(what: str, *named: object) -> str:
-    return sha256(json.dumps([what, *named]).encode()).hexdigest()[:12]
+def _token(purpose: str, *named: object) -> str:
+    return sha256(json.dumps([purpose, *named]).encode()).hexdigest()[:12]

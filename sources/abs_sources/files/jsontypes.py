@@ -73,33 +73,33 @@ def _by_python(objects: list[bytes], schema: pa.Schema) -> pa.RecordBatch:
         raise pa.ArrowInvalid(str(error)) from error
 
 
-def _value(found: Any, kind: pa.DataType, path: str) -> Any:
+def _value(value: Any, kind: pa.DataType, path: str) -> Any:
     """The value for ``pa.array``; raises ValueError if it is of another kind."""
     types = pa.types
-    if found is None:
+    if value is None:
         return None
-    if types.is_struct(kind) and isinstance(found, dict):
-        return {f.name: _value(found.get(f.name), f.type, f"{path}.{f.name}") for f in kind}
-    if types.is_map(kind) and isinstance(found, dict):
-        return [(key, _value(item, kind.item_type, f"{path}.{key}")) for key, item in found.items()]
-    if is_list(kind) and isinstance(found, list):
-        return [_value(item, kind.value_type, f"{path}[]") for item in found]
-    if types.is_string(kind) and isinstance(found, str):
-        return found
-    if types.is_boolean(kind) and isinstance(found, bool):
-        return found
-    if not isinstance(found, bool | dict | list):
-        if types.is_floating(kind) and (not isinstance(found, str) or found in _INFINITE):
-            number = _INFINITE.get(found, found) if isinstance(found, str) else found
+    if types.is_struct(kind) and isinstance(value, dict):
+        return {f.name: _value(value.get(f.name), f.type, f"{path}.{f.name}") for f in kind}
+    if types.is_map(kind) and isinstance(value, dict):
+        return [(key, _value(item, kind.item_type, f"{path}.{key}")) for key, item in value.items()]
+    if is_list(kind) and isinstance(value, list):
+        return [_value(item, kind.value_type, f"{path}[]") for item in value]
+    if types.is_string(kind) and isinstance(value, str):
+        return value
+    if types.is_boolean(kind) and isinstance(value, bool):
+        return value
+    if not isinstance(value, bool | dict | list):
+        if types.is_floating(kind) and (not isinstance(value, str) or value in _INFINITE):
+            number = _INFINITE.get(value, value) if isinstance(value, str) else value
             if kind.bit_width == 64:
                 return float(number)
             # By its text, as Arrow's reader does: by way of a double it would be rounded twice.
             return pa.scalar(str(number)).cast(kind).as_py()
-        if types.is_integer(kind) and isinstance(found, int):
-            return found
-        if types.is_decimal(kind) and _DECIMAL.issuperset(str(found)):
-            return Decimal(found)
-    raise ValueError(f"{path[1:] or 'it'} is {str(found)[:80]!r}, not {type_name(kind)}")
+        if types.is_integer(kind) and isinstance(value, int):
+            return value
+        if types.is_decimal(kind) and _DECIMAL.issuperset(str(value)):
+            return Decimal(value)
+    raise ValueError(f"{path[1:] or 'it'} is {str(value)[:80]!r}, not {type_name(kind)}")
 
 
 def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

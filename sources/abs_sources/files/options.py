@@ -89,8 +89,8 @@ def _zone(text: str) -> str:
     return text.strip()
 
 
-def _tokens(given: str) -> frozenset[str]:
-    return frozenset(token.strip() for token in text(given).split(","))
+def _tokens(value: str) -> frozenset[str]:
+    return frozenset(token.strip() for token in text(value).split(","))
 
 
 _COUNT = whole_number(1, 1 << 40)

@@ -358,8 +358,8 @@ class FileSource(Source):
         )
 
 
-def _age(found: Found) -> tuple[int, str]:
-    return found.modified, found.pin.path
+def _age(file: Found) -> tuple[int, str]:
+    return file.modified, file.pin.path
 
 
 def _is_text(schema: pa.Schema) -> bool:

@@ -149,9 +149,9 @@ def resolve(
     return {p: end[p] if offset is None else offset for p, offset in offsets.items()}
 
 
-def _all_named(given: Mapping[Any, int], there: Mapping[Partition, int], option: str) -> None:
-    unknown = sorted(f"{t}-{n}" for t, n in set(given) - set(there))
-    missing = sorted(f"{t}-{n}" for t, n in set(there) - set(given))
+def _all_named(offsets: Mapping[Any, int], there: Mapping[Partition, int], option: str) -> None:
+    unknown = sorted(f"{t}-{n}" for t, n in set(offsets) - set(there))
+    missing = sorted(f"{t}-{n}" for t, n in set(there) - set(offsets))
     if unknown or missing:
         raise OptionError(
             f"{option} names partitions that are not read: {unknown or 'none'}; not named, but "

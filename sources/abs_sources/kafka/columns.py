@@ -127,10 +127,10 @@ def _checked(message: Message, headers: Headers) -> Headers:
     return headers
 
 
-def _unreadable(message: Message, what: str, instead: str = "") -> DataError:
+def _unreadable(message: Message, defect: str, instead: str = "") -> DataError:
     topic, partition, offset = message.topic(), message.partition(), message.offset() or 0
     return DataError(
-        f"Kafka: the record at offset {offset} of {topic}-{partition} has {what}.",
+        f"Kafka: the record at offset {offset} of {topic}-{partition} has {defect}.",
         remedy=f"{instead}begin behind it, with a new checkpoint and startingOffsets "
         f'{{"{topic}":{{"{partition}":{offset + 1}, ...}}}}; or delete the records up to it '
         "(kafka-delete-records) and set failOnDataLoss=false.",

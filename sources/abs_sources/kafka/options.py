@@ -269,14 +269,14 @@ def read_schema(given: Mapping[str, str]) -> pa.Schema:
     return decoding.read_schema(decoding.with_pins(formats, topics_of(values)), raw)
 
 
-def _first(values: Mapping[str, Any], given: tuple[str, ...]) -> Bound | None:
-    return next((values[name] for name in given if values[name] is not None), None)
+def _first(values: Mapping[str, Any], names: tuple[str, ...]) -> Bound | None:
+    return next((values[name] for name in names if values[name] is not None), None)
 
 
 def _check_together(
-    given: Mapping[str, str], values: Mapping[str, Any], problems: Problems, *, batch: bool
+    options: Mapping[str, str], values: Mapping[str, Any], problems: Problems, *, batch: bool
 ) -> None:
-    there = {name.lower() for name in given}  # a malformed one is told of, and has no value
+    there = {name.lower() for name in options}  # a malformed one is told of, and has no value
     ways = [n for n in ("subscribe", "assign", "subscribePattern") if n.lower() in there]
     if len(ways) != 1:
         problems.add(

@@ -350,10 +350,10 @@ class KafkaReader(Reader):
             # The records of another topic are none of this range: they are planned by themselves.
             self._at, self._checked = self._part.end, True
 
-    def _lost(self, what: str) -> None:
+    def _lost(self, loss: str) -> None:
         if self._options.fail_on_data_loss:
-            raise ReplayMismatchError(f"Kafka: {what}.", remedy=DATA_LOSS_REMEDY)
-        log.warning("failOnDataLoss=false, so the job continues: %s.", what)
+            raise ReplayMismatchError(f"Kafka: {loss}.", remedy=DATA_LOSS_REMEDY)
+        log.warning("failOnDataLoss=false, so the job continues: %s.", loss)
 
     def _assign(self, offset: int) -> None:
         with translate_errors(f"reading {self._name}"):

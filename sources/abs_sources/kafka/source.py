@@ -172,10 +172,10 @@ class KafkaSource(Source):
             return fits(options.pattern, topic)
         return topic in (options.subscribe or ())
 
-    def _facts(self, known: TopicOffsets | None = None) -> Facts:
-        """The topics to read now; those in ``known`` may be missing."""
+    def _facts(self, place: TopicOffsets | None = None) -> Facts:
+        """The topics to read now; those of ``place`` may be missing."""
         options, ask = self.options, lookup(self.options)
-        ids_known = {} if known is None else known.ids
+        ids_known = {} if place is None else place.ids
         if options.pattern is not None:
             topics = ask.matching(options.pattern, ids_known)
         else:
@@ -187,7 +187,7 @@ class KafkaSource(Source):
             there = [partition for partition in there if partition in options.assign]
         self._check_there(topics, there, ids_known)
         ids = {name: topic.id for name, topic in topics.items()}
-        now, before = TopicOffsets(ids), known or TopicOffsets()
+        now, before = TopicOffsets(ids), place or TopicOffsets()
         read = {p: at for p, at in before.next.items() if before.same_topic(now, p[0])}
         return Facts(ids, ask.first(there), ask.end(there, read))
 
@@ -221,13 +221,13 @@ class KafkaSource(Source):
         return replace(end, next=nexts)
 
     def _check_there(
-        self, topics: Collection[str], there: list[Partition], known: Collection[str]
+        self, topics: Collection[str], there: list[Partition], ids: Collection[str]
     ) -> None:
         partitions = set(self.options.assign or ()) - set(there)
         asked = {(topic, f"partition {topic}-{number}") for topic, number in partitions}
         names = set(self.options.subscribe or ()) - set(topics)
         asked |= {(topic, f"topic {topic}") for topic in names}
-        missing = sorted(name for topic, name in asked if topic not in known)
+        missing = sorted(name for topic, name in asked if topic not in ids)
         if missing:
             raise RefusedError(
                 f"Kafka: there is no {' and no '.join(missing)}.",
@@ -255,14 +255,14 @@ class KafkaSource(Source):
         at = lookup(self.options).at
         return resolve(bound, facts.first, facts.end, at, without=without, option=option)
 
-    def _report(self, start: Offsets, found: Sequence[str]) -> None:
-        if not found:
+    def _report(self, start: Offsets, losses: Sequence[str]) -> None:
+        if not losses:
             return
         if self.options.fail_on_data_loss:
-            raise ReplayMismatchError(f"Kafka: {'; '.join(found)}.", remedy=DATA_LOSS_REMEDY)
+            raise ReplayMismatchError(f"Kafka: {'; '.join(losses)}.", remedy=DATA_LOSS_REMEDY)
         # Once for a place: an engine asks again and again while there is nothing new.
         shared_cluster = cluster(self.options.client)
-        key, loss = ("told of loss", repr(self.options)), (start, *found)
+        key, loss = ("told of loss", repr(self.options)), (start, *losses)
         if shared_cluster.learnt(key) != loss:
             shared_cluster.learn(key, loss)
-            log.warning("failOnDataLoss=false, so the job continues: %s.", "; ".join(found))
+            log.warning("failOnDataLoss=false, so the job continues: %s.", "; ".join(losses))
