@@ -98,6 +98,7 @@ def without_proof(options: KafkaOptions, committables: Sequence[Committable]) ->
     if not any(place.id for place in places.values()):
         return []
     name = options.registertopic
+    # Asked again: an id that is remembered is that of the topic before it was created anew.
     topic = topics_in_time(options.kafka, [name], again=True).get(name)
     return [c for c in committables if _is_another(places.get(c.handle), topic)]
 

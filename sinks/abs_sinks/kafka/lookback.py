@@ -91,6 +91,7 @@ class Ends:
         noted, size = (self.ends, len(self.ends)) if self.ends else (self.sums, self.partitions)
         if not noted or not now.ends:
             return None
+        # Partitions that are missing now end below whatever was noted.
         ends = (*now.ends[:size], *[-1] * (size - len(now.ends)))
         # Partitions that were added since may hold them, too: of those nothing is noted.
         if more and len(now.ends) == size and sum(ends) < sum(noted) + more:

@@ -129,6 +129,8 @@ class ProducerPool:
             slot.use, slot.handle, slot.used = Use.WRITING, task.handle, True
             if not any(s.use in (Use.READY, Use.MAKING) for s in self._slots):
                 self._later(self._new_slot())
+            # Before the transaction begins: if this process is killed, others abort only the ids
+            # that its file names.
             begun = self._claim.extend(task.epoch, self._made)
         if begun:  # once an epoch, and not while its task waits
             look = partial(end_orphans, self._options, self._claim, task)
@@ -277,6 +279,7 @@ class ProducerPool:
                 if not self._closed.is_set():
                     self._make(slot)
                 elif slot.aborting:
+                    # A closed pool makes no producer, but readers still wait for the abort.
                     init_producer_id(self._options.kafka, str(slot.name))
             except Exception as error:
                 if slot.aborting or not self._closed.is_set():
@@ -323,6 +326,7 @@ class ProducerPool:
         """Abort the open transaction of the slot's id."""
 
         def ask() -> None:
+            # Counted before it is sent: one without an answer may arrive late, see `_rename`.
             slot.asked += 1
             init_producer_id(self._options.kafka, str(slot.name))
             slot.asked -= 1

@@ -97,6 +97,7 @@ class TwoPhaseWriter(RecordWriter):
         assert self._slot is not None
         assert self._sender is not None
         sender = self._sender
+        # While the slot is still WRITING: if this raises, the writer's `abort` gives it up.
         prepared = self._look(self._slot, sender.rows)
         self._pool.prepared(self._slot)
         self._slot = None
@@ -165,6 +166,7 @@ class TwoPhaseWriter(RecordWriter):
             TargetError: their number differs from the records sent.
         """
         states = looked.found
+        # From so many records on, sequence numbers may begin again: they are no count.
         if states is None or rows >= SEQUENCES:
             return states
         if _records(now, states) != rows:
@@ -230,6 +232,7 @@ class TwoPhaseCommitter(Committer):
             between=partial(reached, point) if is_armed(point) else None,
         )
         done = {text for text, reply in replies.items() if reply is Reply.DONE}
+        # A refusal proves no loss: the coordinator's state of the id tells the outcome (I7).
         now = self._ended(sorted(replies.keys() - done))
         self._marking |= done
         outcomes = dict.fromkeys(transactions, Outcome.UNKNOWN)

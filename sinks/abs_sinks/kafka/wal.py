@@ -226,6 +226,7 @@ class WalCommitter(Committer):
         while True:
             version, done = self._ledger(job)
             left = [c for c in committables if c.handle not in done]
+            # Before anything is sent: an empty ledger in a new topic would send all again.
             lost = without_proof(self._options, left)
             ready = [c for c in left if is_whole(self._store, c)]
             for committable in ready:
@@ -237,6 +238,7 @@ class WalCommitter(Committer):
             outcomes |= dict.fromkeys((c.handle for c in unknown), Outcome.UNKNOWN)
             if not ready:
                 return outcomes
+            # Against the version that was read: a rival that has sent them makes it a conflict.
             swapped = self._register.swap_text(
                 ledger_key(job),
                 version,
@@ -298,6 +300,7 @@ class WalCoCommitter(WalCommitter):
         swapped = self._register.compare_and_set(
             state.job, expected, state, rows=rows if committables else None
         )
+        # After a conflict they stay: the next try may have to send them.
         if not isinstance(swapped, Conflict):
             self._delete([c.handle for c in committables])
         return swapped
@@ -332,6 +335,7 @@ def sending(
 
     def send(transactions: TransactionalProducer) -> None:
         timeout = options.kafka.transaction_timeout_ms / 1000
+        # The rest of the timeout is for the commit.
         deadline = time.monotonic() + ROOM * timeout
         sender = sender_in(transactions, options, ROOM * timeout)
         for batch in _batches(store, committables):

@@ -122,6 +122,7 @@ class CopyWriter(CountingWriter):
 
     def _keep(self, batch: pa.RecordBatch) -> None:
         if self._copy is None or self.table is not self._into:
+            # A connection has one COPY at a time: that of the table before ends first.
             self._complete()
             self._copy, self._into = self._begun(), self.table
             self._connection = self._copy.connection
@@ -182,6 +183,7 @@ class CopyWriter(CountingWriter):
 
     def _prepared(self) -> Committable:
         assert self._connection is not None
+        # From here on `abort` must not close it: the pool may lend it to the next task.
         connection, self._connection = self._connection, None
         self._end(connection, self._made())
         pool(self._options.server).give_back(connection)

@@ -119,6 +119,7 @@ class EpochTransaction:
                         return Conflict()
                     raise
                 if version is None:
+                    # The register has changed: what was applied beside the swap must go with it.
                     connection.execute("ROLLBACK")
                     return Conflict()
                 self._besides(connection)

@@ -103,6 +103,7 @@ class IdempotentWriter(CopyWriter):
         with naming, constraint, or_close(connection), translate_errors(doing):
             changed = self._apply(connection, self._target)
             if changed < made.rows - self._dead:
+                # The count does not tell a refusal from rows that change nothing; the register does.
                 self._check_may_write(connection, self._target)
 
     def _begin(self) -> CopyIn | CopyWithLetters:
@@ -192,6 +193,7 @@ class IdempotentWriter(CopyWriter):
                 if asks:
                     connection.execute("COMMIT")
                 return changed.affected
+            # A source that went back is no fault of a row: a person must decide, not dead letters.
             if not keeps or isinstance(wrong, SourceWentBackError):
                 raise wrong
             self._mark_refused(connection, target)

@@ -76,12 +76,14 @@ def look_back(connection: Connection[Any], schema: str, past: Past) -> list[Look
         schema: for state, by the options.
     """
     if past.noted:
+        # By the mark, not the option: a changed stateschema would look like lost rows.
         schema = Markers.read(past.noted[-1].mark).schema
     counts = _counts(connection, schema, past.register)
     top = max(counts, default=(0, -1))
 
     def is_there(mark: str) -> bool:
         noted = Markers.read(mark)
+        # Markers of earlier epochs are deleted: a later one stands for them.
         return noted.position < top or noted.count <= counts.get(noted.position, 0)
 
     why = "The markers that their transactions wrote are not there."

@@ -371,6 +371,7 @@ def transactions_of(options: PostgresOptions) -> Hashable | None:
     It compares server, database, role, protocol and state schema as the options write them: two names
     of one server count as two servers. The first sink's timeouts and password are used.
     """
+    # Tasks of `idempotent` commit their rows themselves: there is no transaction to share.
     if options.protocol == "idempotent":
         return None
     parameters = {**_DEFAULTS, **dict(options.address.parameters)}

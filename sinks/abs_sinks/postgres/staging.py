@@ -30,6 +30,7 @@ select d.description, c.relname, format('staging table %s', c.oid::regclass)
  where c.relnamespace = to_regnamespace({schema}) and c.relkind = 'r' and c.relname like 'staged\\_%'
 """
 
+# A lock without a pid is a prepared transaction's.
 _LOCKED = """
 select c.relname from pg_locks l join pg_class c on c.oid = l.relation
  where l.pid is null and c.relnamespace = to_regnamespace({schema})
@@ -108,6 +109,7 @@ class Staging:
         doubts = []
         for name, relation, detail in connection.execute(sql.SQL(_HELD).format(schema=schema)):
             handle = HandleName.parse(name)
+            # Anybody can write such a comment: a table is ours only if its own name is the digest.
             if handle is not None and job in (None, handle.job) and _table_name(handle) == relation:
                 doubts.append(InDoubt(handle, None, detail))
         return doubts

@@ -134,6 +134,7 @@ class TwoPhaseCommitter(Committer):
 
     def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
         done = self._commit_all([c.handle for c in committables])
+        # Unknown in this schema is no loss while another one has the marker (I7).
         check_proof_is_here(self._options.stateschema, committables, done)
         return done
 
@@ -167,6 +168,7 @@ class TwoPhaseCommitter(Committer):
         """Delete markers, also those of ``wal``."""
         try:
             with leased(self._options.server, doing="deleting markers") as connection:
+                # The last epoch's markers stay: they tell the next start that no row went back.
                 self._prepared.forget(connection, state, lookback.kept(state))
         except AbsError as error:
             # They are deleted with the next epoch's.
@@ -209,6 +211,7 @@ def hold_planned_shape(
         SchemaError, ContentionError: as ``begin_on_planned_shape``.
     """
     lock = sql.SQL("LOCK TABLE {} IN ROW EXCLUSIVE MODE").format(target.table.identifier)
+    # The lock comes before the look: nobody can alter the columns from then on.
     statements = sql.SQL("; ").join([*before, lock, target.plan.shape_query()])
     with translate_errors(f"beginning to write to table {target.table.label}"):
         with noticing_changes(table.options, target.plan):

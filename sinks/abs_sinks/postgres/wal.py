@@ -38,6 +38,8 @@ class WalWriter(CopyWriter):
         self._logged = logged
 
     def _begin(self) -> CopyIn | CopyWithLetters:
+        # Logged: the epoch's transaction will be prepared. An ALTER TABLE in it would lock readers
+        # out until it is committed, so new columns are added here.
         target = self.table.altered() if self._logged else self.table.target()
         staging = Staging(self._options)
         connection = pool(self._options.server).take(self._tag)
@@ -69,6 +71,7 @@ class WalCommitter(Committer):
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
         staged = [c.handle for c in committables]
         with leased(self._options.server, doing="inspecting handles") as connection:
+            # Tables first: one that `apply_with_markers` has dropped by then has its marker.
             there = self._staging.existing(connection, staged)
             gone = [handle for handle in staged if handle not in there]
             seen = self._prepared.inspect(connection, gone)

@@ -25,6 +25,7 @@ select case when {fresh} then 0 else (extract(epoch from now()) * 1000)::int8 en
  where not exists (select from {latest})
 """
 
+# It only grows: a change that comes late has an older time, and says nothing of the source.
 _NOTE = """
 update {latest} set latest = m.latest
   from (select max(j.{committed}) as latest from {winners} j where {fine}) m

@@ -91,6 +91,7 @@ def _forget(
     positions, table = sql.Identifier(options.stateschema, name), sql.SQL(agreed["table"])
     with connection.transaction():
         if exists(connection, agreed["table"]):
+            # Before the look: whoever applies changes now could fill an empty table meanwhile.
             connection.execute(lock_of(agreed["table"]))
             empty = sql.SQL("select not exists (select from {})").format(table)
             if not wholly and connection.execute(empty).fetchone() != (True,):

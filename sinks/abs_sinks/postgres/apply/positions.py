@@ -89,6 +89,7 @@ def ensure(connection: Connection[Any], changes: Changes, options: PostgresOptio
             committed.ensure(connection, changes, fresh=fresh)
 
     in_turn(connection, create)
+    # Another job may have created it since the first look, with another agreement.
     if not there:
         check_shared(connection, changes)
 
@@ -162,6 +163,7 @@ def follow(connection: Connection[Any], changes: Changes) -> None:
     )
     try:
         with connection.transaction():
+            # The key goes first: two keys can become equal in the new type, until one is deleted.
             (name,) = connection.execute(_PRIMARY, (place.as_string(),)).fetchone() or ("",)
             dropping = sql.SQL("alter table {} drop constraint {}")
             connection.execute(dropping.format(place, sql.Identifier(name)))

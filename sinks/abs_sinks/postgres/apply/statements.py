@@ -55,6 +55,7 @@ def in_order(parts: Sequence[Part]) -> list[tuple[Part, ResolvedTable]]:
 
 def locks(targets: Sequence[ResolvedTable]) -> list[sql.Composed]:
     """What makes those take turns who write to the same tables; in one order for all."""
+    # Two jobs that lock the same tables in different orders would wait for each other.
     ordered = sorted(targets, key=lambda target: target.table.oid)
     return [lock for target in ordered for lock in target.write.lock()]
 

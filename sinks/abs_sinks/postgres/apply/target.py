@@ -388,4 +388,5 @@ class SinkTables:
                 )
             shares[number].append(committable)
         parts = [Part(self._by_number[number], tuple(share)) for number, share in shares.items()]
+        # A table that is replaced has work without rows, too: it becomes empty.
         return [part for part in parts if part.staged or write_of(part.table.options).empties]

@@ -163,6 +163,7 @@ class Append:
         Args:
             may: defines the relation ``may``, which has a row if they may change anything.
         """
+        # Ordered by the key: tasks that lock the same rows in different orders would deadlock.
         source = sql.SQL("select s.* from ({}) s, may order by {}").format(
             latest_of(self.plan, rows, self.key, self.orderby), columns_of(self.key)
         )
@@ -291,6 +292,8 @@ class ApplyChanges(Append):
         return changes_winner.every_change(self._changes, rows, place)
 
     def apply(self, rows: sql.Composed, picked: sql.Identifier) -> Applied:
+        # Checked: the epoch's transaction has asked for problems of the picked rows, and ended if
+        # one stops the epoch.
         done = changes_sql.applying(self._changes, picked, checked=True)
         return Applied(
             [*done.times, *done.releases], done.upsert, done.delete, [done.keep, done.expire]

@@ -110,6 +110,7 @@ class CopyWithLetters:
             if self.connection.closed or not by_data(error):
                 raise
             self.connection.execute("rollback to savepoint abs_stretch")
+            # Those found so far are found again among the rows: kept, they would be there twice.
             letters = []
             for piece in pa.Table.from_batches(held).combine_chunks().to_batches():
                 for some in slices(piece, self._options.batchsize):

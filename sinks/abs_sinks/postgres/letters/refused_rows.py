@@ -66,6 +66,7 @@ def refused_rows(
             connection.execute("rollback to savepoint abs_rows; release savepoint abs_rows")
             if end - first > 1:
                 half = (first + end) // 2
+                # The last one is taken next, so rows are written in their order.
                 waiting += [(half, end), (first, half)]
                 continue
             errors[first] = error

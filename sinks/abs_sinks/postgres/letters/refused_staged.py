@@ -86,6 +86,8 @@ def refused_of(
         naming: makes the name of a table from a suffix.
     """
     for lock in locks([share.target for share in shares]):
+        # Each in a statement of its own: the next one's snapshot then shows what those who held
+        # the lock before have committed.
         connection.execute(lock)
     refused = [_ill_formed(connection, share) for share in shares]
     trials = ServerTrials(connection, shares, naming)
