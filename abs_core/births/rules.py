@@ -175,6 +175,7 @@ def begun_elsewhere(others: Sequence[JobState], who: RunIdentity, epoch: int) ->
         return None
     named = ", ".join(other.job for other in before)
     undone = next((other for other in before if other.open), None)
+    # No consent goes past an open decision: its rows may be in a target already (I2).
     if undone is not None:
         return Refused(open_before(undone, who))
     token = consent.to_begin_again(before, who, epoch)

@@ -152,6 +152,7 @@ class Coordinator:
         is_known = self._decider.is_known(state, report)
         if not is_known:
             mine = partial(self._cell.mine, self._who)
+            # Before the decision: until something is decided, a lost register costs nothing.
             self._certifier.certify(mine, report.epoch, gaps_allowed=report.gaps_allowed)
         handles = frozenset(committable.handle for committable in report.committables)
         state = self._decider.decide(report, known=is_known)
@@ -223,6 +224,7 @@ class Coordinator:
         if not protocol.has_started(self._cell.load(), self._who):
             return
         state = self._decider.abandoned(epoch)
+        # Only with the abandon stored: it makes a decision that is still on its way fail (I4).
         if epoch in state.abandoned:
             self.sweep(state)
 
@@ -245,6 +247,7 @@ class Coordinator:
                 return births.missing_verdict(self._who, self._cell.shown_place)
             return protocol.end(state, self._who)
 
+        # The generation first: it kills decisions that are on their way, and fences late tasks.
         state = self._cell.change(rule)
         mine = state.run == protocol.ended(self._who).run
         if mine:
@@ -327,6 +330,7 @@ class Coordinator:
         self._sweeper.discard(self._cell.mine(self._who), handles)
 
     def _start(self, origin: Origin, epoch: int, *, looks_back: bool = False) -> JobState:
+        # Once per start, not per try: after a lost reply the id shows who has minted it.
         register = secrets.token_hex(8)
 
         def rule(state: JobState | None) -> Verdict:

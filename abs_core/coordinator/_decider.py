@@ -115,6 +115,7 @@ class Decider:
             # A successor may have swept it: then being fenced is the reason to name.
             self._cell.mine(self._who)
             raise
+        # Counted before the decision: after it, rows that a sink has left out would be lost.
         rows = sum(committable.rows for committable in made)
         if rows != report.rows:
             raise ProtocolError(

@@ -87,6 +87,7 @@ class Sweeper:
     def discard(self, state: JobState, handles: Iterable[HandleName]) -> None:
         """Abort handles that no report will name, see ``Coordinator.discard``; only report failures."""
         generation, last = protocol.generation_of(state, self._who), state.last_decided
+        # Of an epoch up to the last decided one, a decision may name handles (I4).
         dead = [
             handle
             for handle in handles
@@ -150,6 +151,7 @@ class Sweeper:
             handles = doomed(doubts)
             self.left |= {doubt.handle: doubt for doubt in doubts if doubt.handle not in handles}
             names = (str(handle) for handle in handles if handle not in spent)
+            # Noted before the abort: what a failed try has aborted is not in doubt at the next.
             swept.extend(name for name in names if name not in swept)
             if handles:
                 system.abort(handles)

@@ -43,6 +43,7 @@ class Permission:
             NotPreparedError: a handle is no longer prepared, or has too little time left.
             TargetError: the target does not answer.
         """
+        # Before the question: what is left counts from then, however late the answer comes.
         asked = self._clock()
         seen = self._committer.inspect(self._committables)
         self._deadline = None

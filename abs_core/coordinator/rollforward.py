@@ -84,6 +84,7 @@ class RollForward:
             RefusedError: a target does not take what is decided.
         """
         while state.open:
+            # The oldest first: a later epoch's mark in a table counts for the epochs before it.
             decision = state.open[0]
             self._commit(decision)
             reached(CrashPoint.AFTER_COMMIT)
@@ -168,6 +169,7 @@ class RollForward:
             if not _refuses(error):
                 raise
             raise _stuck(error, self._who.job, decision.epoch, way_out) from error
+        # Another coordinator may have finished it and deleted the proof: then nothing is lost.
         if not losses or not self._cell.present(self._who).is_open(decision):
             return
         lost = [loss.committable for loss in losses]
@@ -204,6 +206,7 @@ class RollForward:
     ) -> dict[HandleName, Outcome]:
         """The outcome of each handle; unknown where the committer gave none."""
         answers = self._committer.commit(committables)
+        # A handle without an answer is never taken for a committed one (I7).
         outcomes = {c.handle: answers.get(c.handle, Outcome.UNKNOWN) for c in committables}
         waiting = [h for h, outcome in outcomes.items() if outcome is Outcome.PREPARED]
         if waiting:

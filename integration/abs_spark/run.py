@@ -66,9 +66,11 @@ class Run:
             ProtocolError: as ``Coordinator.begin``.
             TargetError: the target does not answer.
         """
+        # Before the start: a run that cannot keep its guarantee must not fence the one before.
         if not (self._checked or checked):
             self.warnings = self.start.check_once(self.identity) or ()
         self._checked = True
+        # Before the start, whose event is noted for this epoch (`observe`).
         self._epoch = epoch
         return self.coordinator.begin(epoch, origin=origin)
 

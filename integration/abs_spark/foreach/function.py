@@ -116,11 +116,15 @@ class Epoch(BatchFunction):
         ):
             run.commit(epoch, [Drained(recorded.rows)], fingerprint)
             return
+        # An epoch that is recorded by its rows is compared by rows, even if the offsets can be
+        # read now.
         digests = (fingerprint is None or by_rows) and run.targets.by_rows
         shares: list[Share] = []
         for number, one in enumerate(made):
             work = self._work(run, one, state, epoch, drain=isinstance(plan, Skip), digests=digests)
             with batches_by_rows(one.rows.sparkSession, self._row_bytes.get(number, 0)):
+                # Of several attempts of a task Spark collects one result: only its handles are
+                # decided, the others' are swept.
                 rows = one.rows.mapInArrow(writing(work), REPORT_TYPE).collect()
             made_shares, row_bytes = shares_of([row["report"] for row in rows])
             shares += made_shares

@@ -74,7 +74,9 @@ class EpochRun:
             TargetError: a target does not answer for as long as the patience lasts.
         """
         if self._origin is None:
+            # Before the run starts: a certificate of its own says nothing of what was there before.
             origin = with_checkpoint(self._patience).retry(self._certificates.read)
+            # The note gets the job's new name first: under the old one the check would not find it.
             self._bring_note(origin.certificate)
             self._check_none_passed_over(epoch)
             warnings = self._start.check_once(self.identity)

@@ -233,6 +233,7 @@ def _bury(part: Part, other: Part, outs: _Outs) -> Bury:
 
 def _task(work: EpochTask, number: int, partition: int) -> Task:
     """The sink's part of the task's attempt."""
+    # Random for each attempt: Spark may run two at once, which must not share a name (I6).
     return replace(work.task, partition=number * STRIDE + partition, attempt=secrets.token_hex(8))
 
 

@@ -163,6 +163,7 @@ class LakeCommitter(Committer):
         """Nothing: the mark of the last epoch is the proof of all before it."""
 
     def _commit(self, share: Sequence[Committable]) -> Outcome:
+        # The log first: of an epoch that is in it, files may have been compacted away since.
         snapshot = self._looked(share)
         if isinstance(snapshot, Outcome):
             return snapshot
@@ -194,6 +195,7 @@ class LakeCommitter(Committer):
         def tried() -> Outcome | None:
             nonlocal snapshot
             current = self._looked(share) if snapshot is None else snapshot
+            # Used for one try only: after a conflict or a lost reply the log may have the mark.
             snapshot = None
             if isinstance(current, Outcome):
                 return current
@@ -348,6 +350,7 @@ def _is_in(snapshot: Snapshot, one: Committable, mark: Mark | None = None) -> bo
     if mark is None:
         mark = mark_of([one])
     last = snapshot.version_of(mark.application)
+    # A table's decisions are committed in their order: a later mark stands for this one.
     return last is not None and last >= mark.version
 
 

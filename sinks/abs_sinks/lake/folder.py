@@ -50,6 +50,7 @@ class FolderStore:
 
     def inspect(self, handle: HandleName, upload: Upload) -> Outcome:
         with self._mapped("looking at a data file"):
+            # The staged name first: a rename in between moves the file to the second place.
             if _size(self._aside(upload.key)) == upload.size:
                 return Outcome.PREPARED
             there = _size(self._root / upload.key) == upload.size
@@ -58,6 +59,8 @@ class FolderStore:
     def complete(self, handle: HandleName, upload: Upload) -> Outcome:
         place = self._root / upload.key
         with self._mapped("completing a data file"):
+            # Each new folder is flushed into its parent: a crash of the machine must not take away
+            # the folder of a file that counts as committed.
             for folder in reversed([f for f in place.parents if not f.exists()]):
                 folder.mkdir(exist_ok=True)
                 flush_folder(folder.parent)

@@ -105,6 +105,8 @@ class IdempotentWriter(StreamingWriter):
 
     def _complete(self) -> None:
         super()._complete()
+        # Before the first object: a sweep does not list the data, and would not find one without
+        # a marker.
         self._patience.retry(partial(Markers(self._options).put, self._handle, self._uploads))
 
     def _sealed(self) -> Committable:
@@ -198,6 +200,8 @@ class IdempotentCommitter(Committer):
                 deleted.
         """
         marked = {doubt.handle for doubt in self._markers.list(None)}
+        # The register is read for each handle, after the marks: what a manifest names by then is
+        # not deleted (I4).
         mine = [handle for handle in handles if handle in marked]
         abort_each(mine, lambda handle: self._markers.undo(handle, self._kept(handle)))
 

@@ -125,6 +125,8 @@ class Manifests:
             together = [file for one in last for file in self.read(str(one))]
             first, final = min(n.first for n in last), max(n.last for n in last)
             folded = self._put(last[0].level + 1, first, final, state.generation, together)
+            # The old ones are not deleted here: readers go by the register, which lists them until
+            # it is changed.
             names = [*names[: -len(last)], folded]
         return tuple(str(one) for one in names)
 

@@ -102,6 +102,7 @@ class S3Register(Inventory):
         manifests: tuple[str, ...] | None = ()
         if expected is not None:
             manifests = self._manifests_at(job, expected)
+        # The cell has changed since that version was read: the condition would fail.
         if manifests is None:
             return Conflict()
         return self.swap(job, expected, state, manifests, deadline)

@@ -164,6 +164,7 @@ def inspected(
 
 
 def _together(outcomes: set[Outcome]) -> Outcome:
+    # A handle is as good as its worst file: none is left out in silence (I7).
     worst = (Outcome.UNKNOWN, Outcome.ABORTED, Outcome.PREPARED, Outcome.COMMITTED)
     return next((outcome for outcome in worst if outcome in outcomes), Outcome.UNKNOWN)  # no file
 

@@ -32,6 +32,7 @@ class PendingUploads:
     def inspect(self, handle: HandleName, upload: Upload) -> Outcome:
         """The upload's outcome; prepared if all parts are as they were sent."""
         parts = self._uploads.parts(upload.key, upload.upload_id)
+        # The upload before the object: a Complete in between turns the first into the second.
         if parts is not None and self._is_whole(upload, parts):
             return Outcome.PREPARED
         return self._look(handle, upload) or Outcome.UNKNOWN
@@ -48,6 +49,7 @@ class PendingUploads:
         """
         answer = self._uploads.complete(upload)
         if isinstance(answer, Completed):
+            # A 200 proves nothing, as racing requests can each get one: the checksum does.
             if answer.crc == upload.crc:
                 return Outcome.COMMITTED
             return self._look(handle, upload) or Outcome.UNKNOWN

@@ -166,6 +166,7 @@ def compose(
         raise
     made = committable(name, sum(one.rows for one in opened), uploads)
     counted = replace(made, extra=tuple(sorted((*made.extra, *noted(counts_of(segments))))))
+    # Before the decision: what is counted after it could only be told as a loss.
     check_held(counted, files.rows, 0 if dead is None else dead.rows)
     return [counted]
 
