@@ -155,9 +155,9 @@ def _show(lost: list[Lost], *, as_json: bool) -> None:
         print_json([entry.document() for entry in lost])
         return
     table = Table("epoch", "rows", "epoch=", "input from", "to", box=None)
-    for epoch in lost:
-        ends = ("\n".join(map(json.dumps, offsets)) for offsets in (epoch.start, epoch.end))
-        cells = str(epoch.recent.epoch), str(epoch.shown.rows), epoch.token, *ends
+    for entry in lost:
+        ends = ("\n".join(map(json.dumps, offsets)) for offsets in (entry.start, entry.end))
+        cells = str(entry.recent.epoch), str(entry.shown.rows), entry.token, *ends
         table.add_row(*map(escape, cells))
     people.print(table)
 

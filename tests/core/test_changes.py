@@ -121,7 +121,7 @@ BUGS: dict[Bug, tuple[tuple[str, str], str, bool, str]] = {
         ("2pc append here", "2pc append there"),
         "decided",
         False,
-        "5 rows are missing",
+        "no longer has the 5 rows",
     ),
     tells_of_a_loss_where_its_proof_lies_elsewhere: (
         ("2pc append here", "2pc append there"),

@@ -34,17 +34,17 @@ def test_a_plain_job_loads_no_part_that_it_does_without() -> None:
 
 
 def test_what_every_job_has_is_small() -> None:
-    """Compact is part of the mission: at most 4,160 lines of code, the parts of the state among them.
+    """Compact is part of the mission: at most 4,300 lines of code, the parts of the state among them.
 
     It was 3,500; the rest is for the order of a key over restores, idle splits, rows in channels,
     queries of one checkpoint, functions that hang, consent to pickles, types checked at start; and
-    from 4,000 on for endless sources that grow, for runs beside newer runs, and for leaders that
-    were stopped.
+    from 4,000 on for endless sources that grow, for runs beside newer runs, for leaders that were
+    stopped, for events that name each handle, and for names that are wrapped.
     """
     folders = (CORE / "barriers", EMBEDDED, EMBEDDED / "state")
     optional = {EMBEDDED.joinpath(*name.split(".")).with_suffix(".py") for name in OPTIONAL}
     paths = [path for folder in folders for path in folder.glob("*.py") if path not in optional]
-    assert sum(map(code_lines, paths)) <= 4_250
+    assert sum(map(code_lines, paths)) <= 4_300
 
 
 def code_lines(path: Path) -> int:

@@ -63,7 +63,7 @@ def test_the_versions_that_are_tested_are_the_oldest_that_are_promised() -> None
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     promised = set(project["dependencies"])
     assert {lowest(pinned) for pinned in BASE} == promised
-    assert f"{lowest(PANDAS)},<3" in project["optional-dependencies"]["spark"]
+    assert f"{lowest(PANDAS)},<3" in project["optional-dependencies"]["spark3"]
 
 
 def lowest(pinned: str) -> str:

@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.services]
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "watching.md").read_text()
 
 PROGRAM = """
+import time
 import urllib.request
 import abs_spark
 from pyspark.sql import SparkSession
@@ -48,7 +49,20 @@ queries = [
 for query in [query.trigger(availableNow=True).start() for query in queries]:
     query.awaitTermination()
 spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(120_000)
-print(urllib.request.urlopen("http://127.0.0.1:{port}/metrics").read().decode())
+
+
+def scraped():
+    # The bus has sent Spark's events; they may reach Python later.
+    deadline = time.monotonic() + 60
+    while True:
+        text = urllib.request.urlopen("http://127.0.0.1:{port}/metrics").read().decode()
+        lines = [line for line in text.splitlines() if line.startswith("abs_batches_total{{")]
+        if sum(float(line.split()[-1]) for line in lines) >= 9 or time.monotonic() > deadline:
+            return text
+        time.sleep(0.1)
+
+
+print(scraped())
 spark.stop()
 """
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from psycopg import sql
 
-from abs_sinks.postgres.apply import changes_sql, changes_winner
+from abs_sinks.postgres.apply import changes, changes_sql, changes_winner
 from abs_sinks.postgres.apply.changes import GONE, Changes
 from tests.sinks.postgres.changing import BARE, OWN, PARTIAL, Changing, changing
 from tests.sinks.postgres.histories import History, many, partial, play, whole
@@ -104,7 +104,7 @@ def test_a_planted_bug_is_found(
     shared_database: str, bug: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, planted, histories = PLANTED[bug]
-    home = changes_sql if hasattr(changes_sql, name) else changes_winner
+    home = next(home for home in (changes, changes_sql, changes_winner) if hasattr(home, name))
     monkeypatch.setattr(home, name, planted)
     columns, more = (OWN, {}) if histories is whole else (f"{OWN}, big text", {"unchanged": "same"})
     schema = {} if histories is whole else {"schema": PARTIAL}
