@@ -15,6 +15,8 @@ import psycopg
 import pyarrow as pa
 import pyspark
 import pytest
+from pyspark.sql.pandas.functions import pandas_udf
+from pyspark.util import PythonEvalType
 
 import abs_spark
 from abs_core.errors import (
@@ -136,17 +138,18 @@ def test_a_log_beside_a_checkpoint_that_cannot_hold_it_is_refused_when_it_is_des
         abs_spark.epoch(abs_spark.sink("abs-kafka", log), checkpointLocation="hdfs://h/c")
 
 
-def test_pyspark_3_without_pandas_is_refused_when_an_epoch_is_described(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(("release", "bound"), [("4.3.0", "pandas>=2.2"), ("3.5.9", "pandas<3")])
+def test_without_pandas_which_pyspark_asks_for_an_epoch_is_refused_when_it_is_described(
+    monkeypatch: pytest.MonkeyPatch, release: str, bound: str
 ) -> None:
     sink = abs_spark.sink("abs-postgres", POSTGRES)
     monkeypatch.setitem(sys.modules, "pandas", None)  # as if it were not installed
-    monkeypatch.setattr(pyspark, "__version__", "4.1.0")
-    assert abs_spark.epoch(sink, checkpointLocation="/c")
-    monkeypatch.setattr(pyspark, "__version__", "3.5.9")
-    with pytest.raises(ConfigError, match="pandas, which is not installed") as refused:
+    with pytest.raises(ImportError, match=r"Pandas >= .* must be installed"):
+        pandas_udf(print, "id long", PythonEvalType.SQL_MAP_ARROW_ITER_UDF)  # type: ignore[call-overload]
+    monkeypatch.setattr(pyspark, "__version__", release)
+    with pytest.raises(ConfigError, match="only where pandas is installed") as refused:
         abs_spark.epoch(sink, checkpointLocation="/c")
-    assert "pip install" in refused.value.remedy
+    assert bound in refused.value.remedy
 
 
 class Jvm(SimpleNamespace):

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from functools import partial
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyspark
 
-from abs_core.errors import ConfigError, OptionError, SchemaError
+from abs_core.errors import OptionError, SchemaError
 from abs_core.model import Drained, JobState, Recent, Share
 from abs_core.protocol import Skip
 from abs_core.rowdigest import is_row_digest
@@ -19,7 +17,7 @@ from abs_core.sinkmap import check_names
 from abs_sinks.door import format_named
 from abs_spark.checkpoint.spark_files import is_stateless
 from abs_spark.end_watcher import end_watcher
-from abs_spark.foreach.guarded import BatchFunction
+from abs_spark.foreach.guarded import BatchFunction, check_pandas
 from abs_spark.foreach.query import MODES, Running, output_mode
 from abs_spark.foreach.row_size import batches_by_rows, may_count_rows
 from abs_spark.foreach.run import EpochRun
@@ -250,14 +248,10 @@ def epoch(
     Raises:
         OptionError: names are missing or used twice; there is no such mode; or a sink's options do not
             fit the checkpoint, the mode or the other sinks.
-        ConfigError: PySpark 3.5 is without pandas.
+        ConfigError: pandas is not installed.
     """
     install_hooks()
-    if pyspark.__version__.startswith("3.") and find_spec("pandas") is None:
-        raise ConfigError(
-            f"PySpark {pyspark.__version__} passes rows to Python by pandas, which is not installed.",
-            remedy='pip install "pandas<3", for the driver and every executor; PySpark 4 needs none.',
-        )
+    check_pandas()
     made = Epoch(
         sinks=(sinks,) if isinstance(sinks, EpochSink) else tuple(sinks),
         job=job,

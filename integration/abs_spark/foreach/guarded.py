@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
+
+import pyspark
 
 from abs_core.errors import ConfigError, OptionError
 from abs_core.model import job_key
@@ -22,6 +25,20 @@ from abs_spark.process.logs import show_logs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+def check_pandas() -> None:
+    """Refuse to go on without pandas, which ``mapInArrow`` asks for in each release of PySpark.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    if find_spec("pandas") is None:
+        bound = "<3" if pyspark.__version__.startswith("3.") else ">=2.2"
+        raise ConfigError(
+            f"PySpark {pyspark.__version__} passes rows to Python only where pandas is installed.",
+            remedy=f'pip install "pandas{bound}", for the driver and every executor.',
+        )
 
 
 class BatchFunction(ABC):

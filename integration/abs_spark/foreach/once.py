@@ -29,7 +29,7 @@ from abs_sinks.options import CommonOptions
 from abs_sinks.register_at import open_register
 from abs_spark import run as runs
 from abs_spark.checkpoint.spark_files import is_stateless
-from abs_spark.foreach.guarded import BatchFunction
+from abs_spark.foreach.guarded import BatchFunction, check_pandas
 from abs_spark.foreach.own_sink import OwnFormat, OwnOptions, OwnSink
 from abs_spark.foreach.query import Running
 from abs_spark.foreach.run import EpochRun
@@ -189,8 +189,10 @@ def once(
 
     Raises:
         OptionError: the arguments do not fit each other; or the register's address is none.
+        ConfigError: pandas is not installed.
     """
     install_hooks()
+    check_pandas()
     if (checkpointLocation is None) == (epoch is None):
         raise OptionError(
             "abs_spark.once needs either checkpointLocation or epoch.",
