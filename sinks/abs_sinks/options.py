@@ -184,6 +184,33 @@ def check_may_bury(common: CommonOptions, values: Mapping[str, Any], problems: P
         )
 
 
+def check_changes(
+    values: Mapping[str, Any], defaults: Mapping[str, Any], problems: Problems
+) -> bool:
+    """Refuse options of changes where there are none, and changes without an order.
+
+    Args:
+        defaults: of the options that ``write=changes`` has alone.
+
+    Returns:
+        Whether changes are written.
+    """
+    if values["write"] != "changes":
+        for name, default in defaults.items():
+            if values[name] != default:
+                problems.add(
+                    f"The option {name} has no meaning for write={values['write']}.",
+                    "did you mean write=changes?",
+                )
+        return False
+    if not values["sequenceby"]:
+        problems.add(
+            "write=changes needs the option sequenceby.",
+            "name the columns that hold a change's position in the order of all changes.",
+        )
+    return True
+
+
 Kind = TypeVar("Kind")
 
 

@@ -39,6 +39,7 @@ from abs_sinks.options import (
     DeadLetterOptions,
     Deletes,
     ToSink,
+    check_changes,
     check_may_bury,
     column_names,
     sink_or,
@@ -316,19 +317,8 @@ def identity(options: KafkaOptions) -> str:
 def _check_changes(
     common: CommonOptions, values: Mapping[str, Any], kafka: Settings, problems: Problems
 ) -> None:
-    if values["write"] != "changes":
-        for name, default in (("sequenceby", ()), ("applyasdeletes", DELETES)):
-            if values[name] != default:
-                problems.add(
-                    f"The option {name} has no meaning for write={values['write']}.",
-                    "did you mean write=changes?",
-                )
+    if not check_changes(values, {"sequenceby": (), "applyasdeletes": DELETES}, problems):
         return
-    if not values["sequenceby"]:
-        problems.add(
-            "write=changes needs the option sequenceby.",
-            "name the columns that hold a change's position in the order of all changes.",
-        )
     if common.protocol != "wal":
         problems.add(
             f"protocol={common.protocol} cannot write changes: its tasks send in parallel, and a key's "

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from abs_clients.options import Problems
-from abs_sinks.options import CommonOptions, check_may_bury
+from abs_sinks.options import CommonOptions, check_changes, check_may_bury
 
 OF_CHANGES = (
     "sequenceby",
@@ -63,20 +63,9 @@ def check_together(
 def _check_changes(
     values: Mapping[str, Any], defaults: Mapping[str, Any], problems: Problems
 ) -> None:
-    """Refuse options of changes where there are none, and changes without an order."""
-    if values["write"] != "changes":
-        for name in OF_CHANGES:
-            if values[name] != defaults[name]:
-                problems.add(
-                    f"The option {name} has no meaning for write={values['write']}.",
-                    "did you mean write=changes?",
-                )
+    of_changes = {name: defaults[name] for name in OF_CHANGES}
+    if not check_changes(values, of_changes, problems):
         return
-    if not values["sequenceby"]:
-        problems.add(
-            "write=changes needs the option sequenceby.",
-            "name the columns that hold a change's position in the order of all changes.",
-        )
     if values["orderby"]:
         problems.add("The option orderby has no meaning for write=changes.", "use sequenceby.")
     if both := set(values["key"]) & set(values["sequenceby"]):
