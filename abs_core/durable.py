@@ -9,7 +9,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import BinaryIO
 
@@ -71,16 +71,34 @@ def _warn_unflushed(folder: Path) -> None:
     )
 
 
-def make_durably(folder: Path) -> None:
-    """Make a missing folder and its parents, durably, accessible to the owner only.
+def make_durably(folder: Path, *, private: bool = True) -> None:
+    """Make a missing folder and its parents, durably.
+
+    Those that are there are flushed too, once by each process: who made one may have died before it
+    was durable, and what is written into it would be lost with its name.
+
+    Args:
+        private: accessible to the owner only; else as the umask says.
 
     Raises:
         OSError: a part of the path is a file or may not be made, or the disk fails.
     """
-    missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    for made in reversed(missing):
-        made.mkdir(mode=0o700, exist_ok=True)
-        flush_folder(made.parent)
+    for path in reversed((folder, *folder.parents)):
+        missing = not path.exists()
+        if missing:
+            path.mkdir(mode=0o700 if private else 0o777, exist_ok=True)
+        status = path.stat()
+        try:
+            _flush_name(path, status.st_dev, status.st_ino)
+        except PermissionError:
+            if missing:  # else no process of this user has made it: that takes the same right
+                raise
+
+
+@lru_cache(maxsize=1024)
+def _flush_name(folder: Path, device: int, inode: int) -> None:
+    """Once by each process; device and inode tell a folder from one that is made anew."""
+    flush_folder(folder.parent)
 
 
 def owners_alone(path: str, flags: int) -> int:
@@ -97,8 +115,7 @@ def write_beside(path: Path, content: bytes, suffix: str = ".tmp", *, private: b
     Raises:
         OSError: nothing is left of it.
     """
-    if not path.parent.is_dir():
-        make_durably(path.parent)
+    make_durably(path.parent)
     temporary = path.with_name(f"{path.name}{suffix}")
     try:
         with open(temporary, "wb", opener=owners_alone if private else None) as file:

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from abs_core.contracts import Sink
-from abs_core.durable import create_durably
+from abs_core.durable import create_durably, flush_folder
 from abs_core.errors import AbsError, OptionError
 from abs_core.model import Guarantee
 from abs_core.several import SinkGroup
@@ -167,6 +167,8 @@ def _id_of(folder: Path) -> str:
     if not place.exists():
         # Where another process is first, its id counts.
         create_durably(place, secrets.token_hex(8).encode(), private=False)
+    else:
+        flush_folder(folder)  # who made it may have died between link and flush
     return place.read_text()
 
 

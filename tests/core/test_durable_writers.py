@@ -135,6 +135,47 @@ def test_a_power_cut_loses_nothing_of_what_was_written(
     assert disk.lost() == []
 
 
+@pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__)
+def test_a_folder_that_a_dead_process_has_made_is_no_better_than_a_missing_one(
+    write: Callable[[Path], None], tmp_path: Path
+) -> None:
+    """Who made it was killed before it had flushed the folder above."""
+    before, now = tmp_path / "before", tmp_path / "now"
+    before.mkdir()
+    write(before)
+    for folder in [before, *(path for path in before.rglob("*") if path.is_dir())]:
+        (now / folder.relative_to(before)).mkdir(parents=True, exist_ok=True)
+    with watched(now) as disk:
+        write(now)
+    assert disk.lost() == []
+
+
+READERS: dict[Callable[[Path], None], tuple[Callable[[Path], object], str]] = {
+    register: (lambda folder: FileRegister(folder / "of/jobs").load("job"), "of/jobs/job.json"),
+    blob_and_record: (
+        lambda folder: LocalSnapshotStore(folder / "snapshots").record(1),
+        "snapshots/complete/1.record",
+    ),
+    files_log: (lambda folder: WriteOnceFolder(folder / "log").get("1"), "log/1"),
+    certificate: (lambda folder: OwnFile(str(folder), "job.json").look(), "abs/job.json"),
+    id_of_wal: (lambda folder: _id_of(folder / "abs/wal"), "abs/wal/.abs-wal-id"),
+}
+"""How what a writer has made is read, and the file. Others act on it, so it must not be lost then."""
+
+
+@pytest.mark.parametrize("write", READERS, ids=lambda write: write.__name__)
+def test_what_was_read_survives_a_power_cut_though_its_writer_has_died(
+    write: Callable[[Path], None], tmp_path: Path
+) -> None:
+    """The writer was killed between the rename and the flush of the folder."""
+    read, file = READERS[write]
+    write(tmp_path)
+    with watched(tmp_path) as disk:
+        read(tmp_path)
+    assert (tmp_path / file).is_file()
+    assert f"the name {file}" not in disk.lost()
+
+
 def test_every_module_that_writes_files_is_among_the_writers_or_says_why_not() -> None:
     found = {
         path.relative_to(ROOT / room).as_posix()

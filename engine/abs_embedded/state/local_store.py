@@ -149,7 +149,11 @@ class LocalSnapshotStore:
             return sorted(int(path.stem) for path in self._records.glob("*.record"))
 
     def record(self, checkpoint: int) -> bytes:
-        return unsealed(checkpoint, self._read(self._records / f"{checkpoint}.record"))
+        content = self._read(self._records / f"{checkpoint}.record")
+        if content is not None:
+            with self._mapped():
+                flush_folder(self._records)  # its writer may have died between link and flush
+        return unsealed(checkpoint, content)
 
     def retire(self, checkpoint: int) -> None:
         with self._mapped():

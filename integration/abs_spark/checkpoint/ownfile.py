@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pyarrow import fs
 
-from abs_core.durable import replace_durably
+from abs_core.durable import flush_folder, replace_durably
 from abs_spark.checkpoint.spark_files import locate, note_readable
 
 
@@ -40,6 +40,8 @@ class OwnFile:
         there = next((info.path for info in own if info.is_file), None)
         if there is None:
             return spark.is_file, None
+        if isinstance(filesystem, fs.LocalFileSystem):
+            flush_folder(Path(there).parent)  # its writer may have died between rename and flush
         with filesystem.open_input_stream(there) as file:
             return spark.is_file, bytes(file.read())
 

@@ -59,11 +59,8 @@ class FolderStore:
     def complete(self, handle: HandleName, upload: Upload) -> Outcome:
         place = self._root / upload.key
         with self._mapped("completing a data file"):
-            # Each new folder is flushed into its parent: a crash of the machine must not take away
-            # the folder of a file that counts as committed.
-            for folder in reversed([f for f in place.parents if not f.exists()]):
-                folder.mkdir(exist_ok=True)
-                flush_folder(folder.parent)
+            # A crash of the machine must not take away the folder of a file that counts as committed.
+            make_durably(place.parent, private=False)
             with suppress(FileNotFoundError):  # another coordinator did it, or it is lost
                 self._aside(upload.key).rename(place)
             flush_folder(place.parent)
