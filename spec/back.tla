@@ -1,9 +1,15 @@
 --------------------------------- MODULE back ---------------------------------
 (***************************************************************************)
 (* A register that vanishes or goes back at any step, and a target that    *)
-(* goes back: abs_core.births.  Runs come one after the other and die      *)
-(* anywhere; the engine's checkpoint stays, and the birth certificate in   *)
-(* it.  (Runs that are alive at once: abs.tla.)                            *)
+(* goes back at any step: abs_core.births, abs_core.lookback.  Runs come   *)
+(* one after the other and die anywhere; the engine's checkpoint stays,    *)
+(* and the birth certificate in it.  (Runs that are alive at once:         *)
+(* abs.tla.)                                                               *)
+(*                                                                         *)
+(* When an epoch is finished, a mark is noted in the register by which its *)
+(* rows are known later.  All marks are compared with the target when a    *)
+(* run starts, and the two newest before each decision.  What is found     *)
+(* missing is told; the operator then writes it again.                     *)
 (*                                                                         *)
 (* Left out, as no rule of the next run can tell it from a history without *)
 (* a loss: a register that loses exactly its last decision while the       *)
@@ -22,6 +28,9 @@ CONSTANTS Runs, Epochs, Ways
 (*   refusals  how often one cannot be written, where one is there         *)
 (*   losses    how often the register vanishes or goes back                *)
 (*   restores  how often the target goes back to the rows of fewer epochs  *)
+(*   newest    the target shows no mark but the newest, and what is        *)
+(*             prepared goes back with it (PostgreSQL); else it shows each *)
+(*             mark, and what is prepared outlives it (Kafka, the lake)    *)
 (***************************************************************************)
 
 VARIABLES
@@ -32,13 +41,18 @@ VARIABLES
     noted,        \* how many epochs the engine's checkpoint has as done
     begun,        \* the highest epoch that a task has begun
     rows,         \* for each epoch: by which decisions the target has its rows
-    run,          \* [number, at, seen, origin, certified]
+    mark,         \* for each epoch: of which one the rows are looked for
+    once,         \* what `rows` was before the target went back
+    run,          \* [number, at, seen, origin, certified, staged]; staged: what the tasks prepared is there
     left,         \* how many losses, restores and refusals are left
     top, below,   \* the highest epoch that was ever decided, and the one decided before it
-    gone,         \* epochs that the target has lost, and nobody has noticed
+    gone,         \* epochs that the target has lost, and nobody has told
+    stale,        \* what is decided and open went back with the target
+    passed,       \* a run has started, or has looked and gone on, although rows of finished epochs are gone
     skipped       \* epochs that the engine has left out
 
-vars == <<way, register, held, certificate, noted, begun, rows, run, left, top, below, gone, skipped>>
+target == <<rows, mark, once, gone, stale, passed>>
+vars == <<way, register, held, certificate, noted, begun, target, run, left, top, below, skipped>>
 
 Nothing == [id |-> 0, run |-> 0, generation |-> 0, frontier |-> -1, last |-> -1, open |-> FALSE,
             decidedby |-> 0]
@@ -83,8 +97,27 @@ StartRule(s) ==
     ELSE IF s.run = run.number THEN s
     ELSE [s EXCEPT !.generation = @ + 1, !.run = run.number]
 
-\* The target shows the last finished epoch by a mark that lies beside its rows: is it there?
-TargetWentBack(s) == s.frontier >= 0 /\ rows[s.frontier] = {} /\ ~Bug("no look at the target")
+\* Epochs with a mark in the register, and which of these marks the target does not show.
+Highest(epochs) == CHOOSE e \in epochs : \A f \in epochs : f <= e
+Marked(s) == {e \in 0 .. s.frontier : e \notin skipped}
+Newest(s) == LET first == Highest(Marked(s))
+                 rest == Marked(s) \ {first}
+             IN IF Marked(s) = {} THEN {}
+                ELSE {first} \cup IF rest = {} \/ Bug("a look at the newest epoch only") THEN {}
+                                  ELSE {Highest(rest)}
+Missing(epochs) == {e \in epochs : /\ rows[mark[e]] = {}
+                                   /\ ~(way.newest /\ \E f \in DOMAIN rows : f > mark[e] /\ rows[f] # {})}
+
+\* Of a finished epoch that is gone somebody must be told before the job goes on.
+Unseen(s) == \E e \in gone : e <= s.frontier
+
+\* An error names the epochs; the operator brings their rows back.
+Tell(s) == LET told == Missing(Marked(s))
+           IN /\ rows' = [e \in DOMAIN rows |-> IF e \in told THEN once[e] ELSE rows[e]]
+              /\ gone' = gone \ told
+              /\ UNCHANGED <<mark, once, stale, passed>>
+PassBy(s) == /\ passed' = (passed \/ Unseen(s))
+             /\ UNCHANGED <<rows, mark, once, gone, stale>>
 
 (***************************************************************************)
 (* Steps of a run.                                                         *)
@@ -98,29 +131,30 @@ Kept == UNCHANGED <<register, held, top, below>>
 Boot ==
     /\ At("off") /\ run.number < Runs /\ noted < Epochs
     /\ run' = [number |-> run.number + 1, at |-> "begin", seen |-> Nothing, origin |-> certificate,
-               certified |-> FALSE]
-    /\ Kept /\ UNCHANGED <<way, certificate, noted, begun, rows, left, gone, skipped>>
+               certified |-> FALSE, staged |-> FALSE]
+    /\ Kept /\ UNCHANGED <<way, certificate, noted, begun, target, left, skipped>>
 
 Die == /\ ~At("off") /\ Stop /\ Kept
-       /\ UNCHANGED <<way, certificate, noted, begun, rows, left, gone, skipped>>
+       /\ UNCHANGED <<way, certificate, noted, begun, target, left, skipped>>
 
 \* A task begins: it starts the run, where no task has, and plans.
 Begin ==
     /\ At("begin")
     /\ LET s == StartRule(register)
-           back == s # register /\ TargetWentBack(register)
+           starts == s # register
+           back == starts /\ Missing(Marked(register)) # {} /\ ~Bug("no look at the target")
        IN IF Lost(register, run.origin, noted) \/ back \/ Plan(s, noted) = "refused"
-          THEN Stop /\ Kept /\ UNCHANGED begun /\ gone' = IF back THEN {} ELSE gone
-          ELSE /\ IF s = register THEN Kept ELSE Put(s)
+          THEN Stop /\ Kept /\ UNCHANGED begun /\ IF back THEN Tell(register) ELSE UNCHANGED target
+          ELSE /\ IF starts THEN Put(s) /\ PassBy(register) ELSE Kept /\ UNCHANGED target
                /\ begun' = IF noted > begun THEN noted ELSE begun
-               /\ GoTo("load") /\ UNCHANGED gone
-    /\ UNCHANGED <<way, certificate, noted, rows, left, skipped>>
+               /\ run' = [run EXCEPT !.at = "load", !.staged = TRUE]
+    /\ UNCHANGED <<way, certificate, noted, left, skipped>>
 
 LeaveOut ==
     /\ At("begin") /\ way.gaps /\ noted > begun
     /\ noted' = noted + 1 /\ skipped' = skipped \cup {noted}
     /\ IF noted + 1 = Epochs THEN Stop ELSE UNCHANGED run
-    /\ Kept /\ UNCHANGED <<way, certificate, begun, rows, left, gone>>
+    /\ Kept /\ UNCHANGED <<way, certificate, begun, target, left>>
 
 \* The commit process; it refuses a register that is not there, went back, or is another run's.
 Refuses == register.id = 0 \/ register.run # run.number \/ (run.seen.id # 0 /\ WentBack(register))
@@ -134,8 +168,8 @@ Load ==
                      ELSE IF Plan(register, noted) = "skip" THEN Told
                      ELSE IF Plan(register, noted) = "refused" THEN "off"
                      ELSE IF run.certified \/ Bug("the certificate comes after the decision")
-                     THEN "decide" ELSE "certify"]
-    /\ Kept /\ UNCHANGED <<way, certificate, noted, begun, rows, left, gone, skipped>>
+                     THEN "look" ELSE "certify"]
+    /\ Kept /\ UNCHANGED <<way, certificate, noted, begun, target, left, skipped>>
 
 Certificate(s) ==
     [id |-> s.id, generation |-> s.generation, frontier |-> s.frontier, deciding |-> noted]
@@ -143,7 +177,7 @@ Certificate(s) ==
 \* The certificate is read, compared, and written anew; or it cannot be written.
 Certify ==
     /\ run.at \in {"certify", "afterwards", "tell"}
-    /\ LET next == CASE At("certify") -> "decide" [] At("tell") -> "note" [] OTHER -> "commit"
+    /\ LET next == CASE At("certify") -> "look" [] At("tell") -> "note" [] OTHER -> "commit"
            stops == ~Bug("an epoch that cannot be noted is a warning")
        IN IF ~At("tell") /\ Lost(run.seen, certificate, noted)
           THEN Stop /\ UNCHANGED <<certificate, left>>
@@ -157,40 +191,60 @@ Certify ==
                              \/ (~At("tell") /\ ~Uncertified(run.seen, certificate, noted))
                           THEN "off" ELSE next)
                   /\ UNCHANGED certificate
-    /\ Kept /\ UNCHANGED <<way, noted, begun, rows, gone, skipped>>
+    /\ Kept /\ UNCHANGED <<way, noted, begun, target, skipped>>
+
+\* What the tasks prepared is there, and then the two newest marks are: later ones would hide what is
+\* gone from every start.  The target may go back between this look and the decision.
+Look ==
+    /\ At("look")
+    /\ LET back == Missing(Newest(register)) # {} /\ ~Bug("no look before a decision")
+       IN IF Refuses \/ ~run.staged THEN Stop /\ UNCHANGED target
+          ELSE IF back THEN Stop /\ Tell(register)
+          ELSE GoTo("decide") /\ PassBy(register)
+    /\ Kept /\ UNCHANGED <<way, certificate, noted, begun, left, skipped>>
 
 Decide ==
     /\ At("decide")
     /\ IF Refuses \/ register.open \/ Plan(register, noted) # "write"
-       THEN Stop /\ Kept
+       THEN Stop /\ Kept /\ UNCHANGED stale
        ELSE LET s == [register EXCEPT !.last = noted, !.open = TRUE, !.decidedby = register.generation]
             IN /\ Put(s)
+               /\ stale' = ~run.staged
                /\ run' = [run EXCEPT !.seen = s,
                     !.at = IF Bug("the certificate comes after the decision") /\ ~run.certified
                            THEN "afterwards" ELSE "commit"]
-    /\ UNCHANGED <<way, certificate, noted, begun, rows, left, gone, skipped>>
+    /\ UNCHANGED <<way, certificate, noted, begun, rows, mark, once, gone, passed, left, skipped>>
 
 \* Handles are named by register and generation: what is committed twice is an epoch decided twice.
+\* A handle that is gone is told (I7), and the job does not go on.
 Commit ==
     /\ At("commit")
-    /\ rows' = [rows EXCEPT ![run.seen.last] = @ \cup {<<run.seen.id, run.seen.decidedby>>}]
-    /\ GoTo("finish")
-    /\ Kept /\ UNCHANGED <<way, certificate, noted, begun, left, gone, skipped>>
+    /\ IF stale THEN Stop /\ UNCHANGED target
+       ELSE /\ rows' = [rows EXCEPT ![run.seen.last] = @ \cup {<<run.seen.id, run.seen.decidedby>>}]
+            /\ once' = [once EXCEPT ![run.seen.last] = @ \cup {<<run.seen.id, run.seen.decidedby>>}]
+            /\ gone' = gone \ {run.seen.last}
+            /\ GoTo("finish") /\ UNCHANGED <<mark, stale, passed>>
+    /\ Kept /\ UNCHANGED <<way, certificate, noted, begun, left, skipped>>
+
+\* The mark of an epoch that is finished: its own, whatever the target shows at that moment.
+Mark(e) == LET there == {f \in DOMAIN rows : rows[f] # {}}
+           IN IF Bug("a mark of what is there at that moment") /\ there # {} THEN Highest(there) ELSE e
 
 Finish ==
     /\ At("finish")
-    /\ IF Refuses THEN Stop /\ Kept
+    /\ IF Refuses THEN Stop /\ Kept /\ UNCHANGED <<mark, stale>>
        ELSE LET s == [register EXCEPT !.open = FALSE, !.frontier = register.last]
             IN /\ Put(s)
+               /\ mark' = [mark EXCEPT ![s.last] = Mark(s.last)] /\ stale' = FALSE
                /\ run' = [run EXCEPT !.seen = s, !.at = IF s.last = noted THEN Told ELSE "load"]
-    /\ UNCHANGED <<way, certificate, noted, begun, rows, left, gone, skipped>>
+    /\ UNCHANGED <<way, certificate, noted, begun, rows, once, gone, passed, left, skipped>>
 
 Note ==
     /\ At("note")
     /\ noted' = noted + 1
     /\ run' = [run EXCEPT !.at = IF noted + 1 = Epochs THEN "off" ELSE "begin",
                           !.origin = IF way.gaps THEN @ ELSE certificate]
-    /\ Kept /\ UNCHANGED <<way, certificate, begun, rows, left, gone, skipped>>
+    /\ Kept /\ UNCHANGED <<way, certificate, begun, target, left, skipped>>
 
 (***************************************************************************)
 (* Losses.                                                                 *)
@@ -199,7 +253,7 @@ Lose(s) ==
     /\ register' = s
     /\ held' = {h \in held : s.id # 0 /\ h.last <= s.last /\ h.generation <= s.generation /\ h # s}
     /\ left' = [left EXCEPT !.losses = @ - 1]
-    /\ UNCHANGED <<way, certificate, noted, begun, rows, run, top, below, gone, skipped>>
+    /\ UNCHANGED <<way, certificate, noted, begun, target, run, top, below, skipped>>
 
 Undone == top = noted
 Vanish == /\ left.losses > 0 /\ register.id # 0
@@ -208,35 +262,40 @@ Vanish == /\ left.losses > 0 /\ register.id # 0
 GoBack == /\ left.losses > 0 /\ register.id # 0
           /\ \E s \in held : ~(Undone /\ s.last = below) /\ Lose(s)
 
-\* Rows of the epochs from e on are gone, with their marks; what is open there is still prepared.
+\* Rows of the epochs from e on are gone, with their marks.  What is prepared is gone, too, or is not.
+Vanishes == way.newest /\ ~Bug("only the newest marker, where what is prepared outlives it")
 Restore ==
-    /\ left.restores > 0 /\ At("off")
-    /\ \E e \in 0 .. register.frontier :
-         /\ \E f \in e .. register.frontier : rows[f] # {}
-         /\ gone' = gone \cup {f \in e .. register.frontier : rows[f] # {}}
-         /\ rows' = [f \in DOMAIN rows |-> IF f >= e /\ f <= register.frontier THEN {} ELSE rows[f]]
+    /\ left.restores > 0
+    /\ \E e \in DOMAIN rows :
+         /\ rows[e] # {}
+         /\ gone' = gone \cup {f \in DOMAIN rows : f >= e /\ rows[f] # {}}
+         /\ rows' = [f \in DOMAIN rows |-> IF f >= e THEN {} ELSE rows[f]]
+    /\ stale' = (stale \/ (Vanishes /\ register.open))
+    /\ run' = [run EXCEPT !.staged = @ /\ ~Vanishes]
     /\ left' = [left EXCEPT !.restores = @ - 1]
-    /\ Kept /\ UNCHANGED <<way, certificate, noted, begun, run, skipped>>
+    /\ Kept /\ UNCHANGED <<way, certificate, noted, begun, mark, once, passed, skipped>>
 
 Init ==
     /\ way \in Ways
     /\ register = Nothing /\ held = {} /\ certificate = NoCertificate
     /\ noted = 0 /\ begun = -1 /\ top = -1 /\ below = -1
-    /\ rows = [e \in 0 .. Epochs - 1 |-> {}]
+    /\ rows = [e \in 0 .. Epochs - 1 |-> {}] /\ once = rows
+    /\ mark = [e \in 0 .. Epochs - 1 |-> e]
     /\ run = [number |-> 0, at |-> "off", seen |-> Nothing, origin |-> NoCertificate,
-              certified |-> FALSE]
+              certified |-> FALSE, staged |-> FALSE]
     /\ left = [losses |-> way.losses, restores |-> way.restores, refusals |-> way.refusals]
-    /\ gone = {} /\ skipped = {}
+    /\ gone = {} /\ stale = FALSE /\ passed = FALSE /\ skipped = {}
 
-Next == Boot \/ Die \/ Begin \/ LeaveOut \/ Load \/ Certify \/ Decide \/ Commit \/ Finish \/ Note
+Next == Boot \/ Die \/ Begin \/ LeaveOut \/ Load \/ Certify \/ Look \/ Decide \/ Commit \/ Finish \/ Note
         \/ Vanish \/ GoBack \/ Restore
 Spec == Init /\ [][Next]_vars
 
 \* No epoch's rows are in the target by two decisions.
 NoneTwice == \A e \in DOMAIN rows : Cardinality(rows[e]) <= 1
 \* What the engine has as done is there, or was left out by it, or was lost by the target, which the
-\* next start notices.
-NoneLost == \A e \in 0 .. noted - 1 : rows[e] # {} \/ e \in skipped \/ left.restores < way.restores
-\* No run goes on beside a target that went back: I7, of an epoch that is finished.
-Noticed == gone # {} => At("off") \/ At("begin")
+\* next look notices.
+NoneLost == \A e \in 0 .. noted - 1 : rows[e] # {} \/ e \in skipped \/ e \in gone
+\* No run starts, and none looks and decides, beside a target that went back: I7, of an epoch that is
+\* finished.
+Noticed == ~passed
 ==============================================================================

@@ -105,7 +105,7 @@ def _read(output: str) -> Checked:
     assert whole or violated, f"TLC did not come to its end:\n{output[-3000:]}"
     # A long tuple is printed over several lines.
     printed = [
-        tuple(part.strip().strip('"') for part in re.split(r",\s+", tuple_))
+        tuple(part.strip().strip('"') for part in re.findall(r'(?:"[^"]*"|[^,"])+', tuple_))
         for tuple_ in re.findall(r"^<<(.*?)>>$", output, re.MULTILINE | re.DOTALL)
     ]
     numbers = (int(counted[1]), int(counted[2])) if counted else (0, 0)
