@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 
+from tests.packaging.patches import Patches
 from tests.roots import PRODUCT
 
 ROOT = Path(__file__).parents[2]
@@ -41,40 +42,6 @@ def own_nodes(function: ast.AST) -> Iterator[ast.AST]:
         yield child
         if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
             yield from own_nodes(child)
-
-
-def patched_functions(tree: ast.AST) -> Iterator[ast.Call]:
-    """Each ``setattr`` of a test that replaces a function or a method of ours.
-
-    A setting (in capitals), a fake, and what Python or a library has may be patched.
-    """
-    foreign = {alias.asname or alias.name for node in ast.walk(tree) for alias in imported(node)}
-    for node in ast.walk(tree):
-        is_patch = (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr == "setattr"
-        )
-        if is_patch and isinstance(node, ast.Call) and node.args:
-            target, *more = node.args
-            if isinstance(target, ast.Constant) and isinstance(target.value, str):
-                owner, _, name = target.value.rpartition(".")
-                ours = owner.startswith("abs_")
-            else:
-                named = more[0] if more else None
-                name = str(named.value) if isinstance(named, ast.Constant) else ""
-                first = ast.unparse(target).partition(".")[0]
-                ours = first not in foreign and not first.startswith("Fake")
-            if ours and name and not name.isupper():
-                yield node
-
-
-def imported(node: ast.AST) -> Iterator[ast.alias]:
-    """What an import brings that is not ours."""
-    if isinstance(node, ast.Import):
-        yield from (alias for alias in node.names if not alias.name.startswith(("abs_", "tests")))
-    elif isinstance(node, ast.ImportFrom) and not (node.module or "").startswith(("abs_", "tests")):
-        yield from node.names
 
 
 def signatures(trees: Iterable[ast.AST]) -> set[str]:
@@ -111,15 +78,22 @@ def counted() -> Counts:
         name = "/".join(parts[: 1 if parts[0] == "abs_core" else 2])
         vague[name] += len([*vague_names(tree)])
         hidden[name] += len([*hidden_parameters(tree, fixed)])
-    for path in (ROOT / "tests").rglob("*.py"):
+    for path, patches in tests():
         part = path.relative_to(ROOT / "tests").parts[0]
         name = "tests" if part.endswith(".py") else f"tests/{part}"
-        patched[name] += len([*patched_functions(ast.parse(path.read_text()))])
+        patched[name] += len([*patches.functions()])
     return {
         "vague names": +vague,
         "patched functions": +patched,
         "parameters in a tuple": +hidden,
     }
+
+
+def tests() -> Iterator[tuple[Path, Patches]]:
+    """Each file of the tests, and what it replaces."""
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        yield path, Patches(path.read_text(), module)
 
 
 def lowered(now: Counts, before: Counts) -> Counts:
@@ -136,4 +110,6 @@ def read() -> Counts:
 
 
 if __name__ == "__main__":
+    blocks = sum(patches.planted() for _, patches in tests())
+    print(f"{blocks} blocks with planted bugs, which are not counted")
     FILE.write_text(json.dumps(lowered(counted(), read()), indent=1, sort_keys=True) + "\n")

@@ -9,11 +9,11 @@ import pytest
 from tests.packaging.baseline import (
     counted,
     hidden_parameters,
-    patched_functions,
     read,
     signatures,
     vague_names,
 )
+from tests.packaging.patches import Patches
 
 HINT = "the numbers only fall; when they have: python -m tests.packaging.baseline"
 
@@ -43,18 +43,50 @@ def test_a_vague_name_is_counted_once(code: str, count: int) -> None:
     assert len([*vague_names(ast.parse(code))]) == count
 
 
+WIRE = "from abs_clients.kafka import wire\n"
+
+
 @pytest.mark.parametrize(
-    ("code", "count"),
+    "code",
     [
-        ("from abs_core import x\nmonkeypatch.setattr(x, 'commit', f)", 1),
-        ("monkeypatch.setattr('abs_core.x.commit', f)", 1),
-        ("monkeypatch.setattr('abs_core.x.SECONDS', 1)", 0),
-        ("import os\nmonkeypatch.setattr(os, 'fsync', f)", 0),
-        ("monkeypatch.setattr(FakeSink, 'commit', f)", 0),
+        "from abs_core import x\nmonkeypatch.setattr(x, 'commit', f)",
+        "from abs_core.x import X\npatch.setattr(X, 'commit', f)",
+        "from abs_core.x import X\npatch.delattr(X, 'commit')",
+        "from abs_core.x import X\npatch.setattr(X, name, f)",
+        "from abs_core.x import X\nsetattr(X, 'commit', f)",
+        "from abs_core.x import X\nwith mock.patch.object(X, 'commit'): pass",
+        "from abs_core.x import X\nX.commit = f",
+        "from abs_core import x\nmonkeypatch.setitem(vars(x), 'commit', f)",
+        "from abs_core import x\nmonkeypatch.setitem(x.__dict__, 'commit', f)",
+        "monkeypatch.setitem(place, name, f)",
+        "x = made()\nx.commit = f  # type: ignore[method-assign]",
+        "monkeypatch.setattr('abs_core.x.commit', f)",
+        "with patch('abs_core.x.commit'): pass",
+        "from abs_spark import FakeSink\nmonkeypatch.setattr(FakeSink, 'commit', f)",
+        f"{WIRE}monkeypatch.setattr(wire, 'check_access', f)",
     ],
 )
-def test_a_function_of_ours_that_a_test_replaces_is_counted(code: str, count: int) -> None:
-    assert len([*patched_functions(ast.parse(code))]) == count
+def test_a_function_of_ours_that_a_test_replaces_is_counted(code: str) -> None:
+    assert len([*Patches(code).functions()]) == 1
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "monkeypatch.setattr('abs_core.x.SECONDS', 1)",
+        "import os\nmonkeypatch.setattr(os, 'fsync', f)",
+        "from abs_testing.fakes import FakeSink\nmonkeypatch.setattr(FakeSink, 'commit', f)",
+        "from abs_testing.fakes import FakeSink\nx = FakeSink()\nmonkeypatch.setattr(x, 'commit', f)",
+        "class Broker: ...\nmonkeypatch.setattr(Broker, 'answer', f)",
+        f"{WIRE}monkeypatch.setattr(wire, 'KafkaAdminClient', f)",
+        f"{WIRE}monkeypatch.setattr(wire.time, 'monotonic', f)",
+        f"{WIRE}monkeypatch.setattr('abs_clients.kafka.wire.time.monotonic', f)",
+        "monkeypatch.setitem(os.environ, 'HOME', '/')",
+        "self.commit = f",
+    ],
+)
+def test_a_setting_a_fake_or_a_wire_may_be_replaced(code: str) -> None:
+    assert [*Patches(code).functions()] == []
 
 
 @pytest.mark.parametrize(
