@@ -58,7 +58,7 @@ ROOMS = {
                 *("protocol_rules", "births", "cell", "registers", "coordinator_rules", "parent"),
                 *("rare_raises", "protocol_start", "local_disk", "run_ends", "unknown_is_not_lost"),
                 *("writes_that_fail_first", "stopped_runs", "decision_deadline", "late_changes"),
-                *("reads", "coordinator_composes", "moving", "aborting", "several_sinks"),
+                *("reads", "coordinator_composes", "aborting", "several_sinks"),
             )
         ),
     ),

@@ -38,7 +38,7 @@ def planted(
     Raises:
         pytest.fail.Exception: nothing in the block has found the bugs.
     """
-    with pytest.raises(by, match=match) as error, pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
 
         def plant(owner: object, name: str, defect: object) -> None:
             # An attribute that instances alone have is hidden by one of their class.
@@ -46,8 +46,8 @@ def planted(
 
         for bug in bugs:
             if isinstance(bug, tuple):
-                owner, name, defect = bug
-                plant(owner, name, defect)
+                plant(*bug)
             else:
                 bug(plant)
-        yield error
+        with pytest.raises(by, match=match) as error:
+            yield error

@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from abs_cli.lost import Lost, lost_handles
+from abs_cli.moving import take_over
 from abs_cli.output import (
     FAILED,
     AsJson,
@@ -33,7 +34,6 @@ from abs_core import protocol
 from abs_core.coordinator.rollforward import told
 from abs_core.errors import ConfigError
 from abs_core.model import NO_EPOCH, HandleName, InDoubt, JobState, Outcome
-from abs_core.moving import take_over
 
 _LEFT = (
     "decided handles, and handles that the job's last run could still decide if it is alive. Start the "

@@ -43,7 +43,7 @@ def reset(
     the query writes its rows in addition to them. For write=changes it deletes the positions of rows
     that are gone, so that the changes are applied again.
     """
-    from abs_core.moving import reset as begin_again
+    from abs_cli.moving import reset as begin_again
 
     state = Registers.at(url, stateschema, sinks)
     job_state = state.of(job)
@@ -85,8 +85,8 @@ def remove(
     and positions, also of its batch writes (tokens). Rows in the target stay. It names what it cannot
     delete. If the job is started again with its checkpoint, it is refused.
     """
+    from abs_cli.moving import reset as end
     from abs_core.births.parent import parent_key
-    from abs_core.moving import reset as end
 
     state = Registers.at(url, stateschema, sinks)
     batch = tokens.beside(state, job)

@@ -226,7 +226,7 @@ def rename(
     Then start the query with the new name, on the same checkpoint. If the command is interrupted, run
     it again.
     """
-    from abs_core.moving import rename as move
+    from abs_cli.moving import rename as move
 
     state = Registers.at(url, stateschema, sinks)
     job_state = state.of(job)
@@ -266,7 +266,7 @@ def move(
     place then says where the register is now, and no query can start with it. If the command is
     interrupted, run it again.
     """
-    from abs_core.moving import move as move_state
+    from abs_cli.moving import move as move_state
 
     state = Registers.at(url, stateschema, sinks)
     job_state = state.of(job)

@@ -159,7 +159,7 @@ def test_a_register_is_not_moved_while_a_system_is_away(
     kafka.kill()
     try:
         with monkeypatch.context() as patch:
-            patch.setattr("abs_core.moving.BY_HAND", Patience(seconds=2.0))
+            patch.setattr("abs_cli.moving.BY_HAND", Patience(seconds=2.0))
             refused = abs_("register", "move", JOB, "--sinks", file, "--to-sink", "items")
     finally:
         kafka.start()

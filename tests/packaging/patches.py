@@ -133,13 +133,16 @@ def bindings(tree: ast.AST, module: str) -> Iterator[tuple[str, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield alias.asname or alias.name.partition(".")[0], (
-                    alias.name if alias.asname else alias.name.partition(".")[0]
+                yield (
+                    alias.asname or alias.name.partition(".")[0],
+                    (alias.name if alias.asname else alias.name.partition(".")[0]),
                 )
         elif isinstance(node, ast.ImportFrom):
             above = ".".join(module.split(".")[: -node.level]) if node.level else ""
             source = ".".join(filter(None, (above, node.module)))
-            yield from ((alias.asname or alias.name, f"{source}.{alias.name}") for alias in node.names)
+            yield from (
+                (alias.asname or alias.name, f"{source}.{alias.name}") for alias in node.names
+            )
         elif isinstance(node, ast.ClassDef):
             yield node.name, f"{module}.{node.name}"
 

@@ -15,8 +15,8 @@ import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from abs_cli.moving import rename
 from abs_core.model import JobState
-from abs_core.moving import rename
 from abs_sinks.postgres import PostgresOptions, PostgresRegister, PostgresSink
 from tests.spark.drivers import copy_checkpoint
 from tests.spark.jobs.stream_files import Job

@@ -15,11 +15,11 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
+from abs_cli.moving import rename
 from abs_core.contracts import Sink, Task, Writer
 from abs_core.crash import CrashPoint
 from abs_core.errors import FencedError, RowError, SchemaError, UnavailableError
 from abs_core.model import Severity
-from abs_core.moving import rename
 from abs_core.sinkmap import STRIDE
 from abs_services import KafkaService
 from abs_services.registry import StandIn

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from abs_cli.moving import move, rename
 from abs_core.errors import AbsError, IdentityError
-from abs_core.moving import move, rename
 from abs_core.registers import FileRegister
 from abs_testing import Row
 from abs_testing.case import JOB, Case, consent_in, raises

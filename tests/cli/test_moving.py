@@ -8,7 +8,9 @@ from functools import partial
 
 import pytest
 
-from abs_core import consent, moving
+from abs_cli import moving
+from abs_cli.moving import move, rename, reset
+from abs_core import consent
 from abs_core.births import rules as births
 from abs_core.certificate import MemoryCertificates, Origin
 from abs_core.contracts import Conflict, Version
@@ -20,7 +22,6 @@ from abs_core.errors import (
     RegisterLostError,
 )
 from abs_core.model import JobState
-from abs_core.moving import move, rename, reset
 from abs_core.registers import MemoryRegister
 from abs_testing.case import JOB, Case, raises, rows
 from abs_testing.cuts import Cut, Halted
