@@ -8,8 +8,6 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-import pytest
-
 from abs_core.errors import TargetError
 from abs_core.model import Committable, Finding, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.routing import NothingToCommit
@@ -17,64 +15,62 @@ from abs_testing.fakes import FakeSink, target, writers
 from abs_testing.fakes import sink as fake_sink
 from abs_testing.fakes.sink import HandleCommitter, TransactionCommitter
 from abs_testing.fakes.writers import StagingWriter, TwoPhaseWriter, UpsertWriter
-
-Patch = pytest.MonkeyPatch
-
+from tests.planted import Bug, Plant
 
 STAYS = "a_handle_that_cannot_be_aborted_does_not_stop_the_sweep_of_the_others"
 
 
-def in_doubt_by_prefix(patch: Patch) -> None:
+def in_doubt_by_prefix(plant: Plant) -> None:
     def in_doubt(self: HandleCommitter, job: str) -> Sequence[InDoubt]:
         with self._target.transaction() as db:
             found = db.execute("SELECT handle FROM prepared WHERE job LIKE ? || '%'", [job])
             names = [HandleName.parse(handle) for (handle,) in found]
         return [InDoubt(name, None, "") for name in names if name is not None]
 
-    patch.setattr(HandleCommitter, "in_doubt", in_doubt)
+    plant(HandleCommitter, "in_doubt", in_doubt)
 
 
-def in_doubt_of_no_job_is_nothing(patch: Patch) -> None:
+def in_doubt_of_no_job_is_nothing(plant: Plant) -> None:
     right = HandleCommitter.in_doubt
 
     def in_doubt(self: HandleCommitter, job: str | None) -> Sequence[InDoubt]:
         return [] if job is None else right(self, job)
 
-    patch.setattr(HandleCommitter, "in_doubt", in_doubt)
+    plant(HandleCommitter, "in_doubt", in_doubt)
 
 
-def leaves_what_its_preflight_tried(patch: Patch) -> None:
+def leaves_what_its_preflight_tried(plant: Plant) -> None:
     def preflight(self: FakeSink, job: str, tasks: int | None = None) -> Sequence[Finding]:
         probe = HandleName("0" * 16, job, 0, 0, 0, secrets.token_hex(6))
         with self._target.transaction() as db:
             db.execute("INSERT INTO prepared VALUES (?, ?, 1)", [str(probe), job])
         return []
 
-    patch.setattr(FakeSink, "preflight", preflight)
+    plant(FakeSink, "preflight", preflight)
 
 
-def ends_its_handles_when_it_is_closed(patch: Patch) -> None:
+def ends_its_handles_when_it_is_closed(plant: Plant) -> None:
     def close(self: FakeSink) -> None:
         with self._target.transaction() as db:
             db.execute("DELETE FROM prepared")
 
-    patch.setattr(FakeSink, "close", close)
+    plant(FakeSink, "close", close)
 
 
-def in_doubt_never(patch: Patch) -> None:
-    patch.setattr(HandleCommitter, "in_doubt", lambda self, job: [])
+def in_doubt_never(plant: Plant) -> None:
+    plant(HandleCommitter, "in_doubt", lambda self, job: [])
 
 
-def commits_again(patch: Patch) -> None:
+def commits_again(plant: Plant) -> None:
     """A repeated commit applies the rows a second time."""
 
     def drop(db: object, handle: str) -> None:
         pass
 
-    patch.setattr(fake_sink, "drop", drop)
+    plant(fake_sink, "drop", drop)
 
 
-def takes_absence_for_a_commit(patch: Patch) -> None:
+def takes_absence_for_a_commit(plant: Plant) -> None:
     def commit(
         self: HandleCommitter, committables: Sequence[Committable]
     ) -> Mapping[HandleName, Outcome]:
@@ -82,10 +78,10 @@ def takes_absence_for_a_commit(patch: Patch) -> None:
             self._commit(committable)
         return {c.handle: Outcome.COMMITTED for c in committables}
 
-    patch.setattr(HandleCommitter, "commit", commit)
+    plant(HandleCommitter, "commit", commit)
 
 
-def leaves_no_proof(patch: Patch) -> None:
+def leaves_no_proof(plant: Plant) -> None:
     right = HandleCommitter._apply
 
     def apply(self: HandleCommitter, db: object, committable: Committable) -> None:
@@ -95,22 +91,22 @@ def leaves_no_proof(patch: Patch) -> None:
             "CREATE TRIGGER IF NOT EXISTS gone AFTER INSERT ON marker BEGIN DELETE FROM marker; END"
         )
 
-    patch.setattr(HandleCommitter, "_apply", apply)
+    plant(HandleCommitter, "_apply", apply)
 
 
-def forgets_nothing(patch: Patch) -> None:
-    patch.setattr(HandleCommitter, "forget", lambda self, state: None)
+def forgets_nothing(plant: Plant) -> None:
+    plant(HandleCommitter, "forget", lambda self, state: None)
 
 
-def forgets_everything(patch: Patch) -> None:
+def forgets_everything(plant: Plant) -> None:
     def forget(self: HandleCommitter, state: JobState) -> None:
         with self._target.transaction() as db:
             db.execute("DELETE FROM marker")
 
-    patch.setattr(HandleCommitter, "forget", forget)
+    plant(HandleCommitter, "forget", forget)
 
 
-def forgets_by_generation_alone(patch: Patch) -> None:
+def forgets_by_generation_alone(plant: Plant) -> None:
     """What earlier runs have proven goes, although a decision of theirs is still open."""
 
     def forget(self: HandleCommitter, state: JobState) -> None:
@@ -120,10 +116,10 @@ def forgets_by_generation_alone(patch: Patch) -> None:
                 if name is not None and name.generation < state.generation:
                     db.execute("DELETE FROM marker WHERE handle = ?", [handle])
 
-    patch.setattr(HandleCommitter, "forget", forget)
+    plant(HandleCommitter, "forget", forget)
 
 
-def writes_although_its_epoch_was_given_up(patch: Patch) -> None:
+def writes_although_its_epoch_was_given_up(plant: Plant) -> None:
     right = UpsertWriter._check
 
     def check(self: UpsertWriter, db: sqlite3.Connection) -> None:
@@ -132,24 +128,24 @@ def writes_although_its_epoch_was_given_up(patch: Patch) -> None:
         if stored is None or task.epoch not in stored.state.abandoned:
             right(self, db)
 
-    patch.setattr(UpsertWriter, "_check", check)
+    plant(UpsertWriter, "_check", check)
 
 
-def aborts_nothing(patch: Patch) -> None:
-    patch.setattr(HandleCommitter, "abort", lambda self, handles: None)
+def aborts_nothing(plant: Plant) -> None:
+    plant(HandleCommitter, "abort", lambda self, handles: None)
 
 
-def one_that_stays_stops_its_sweep(patch: Patch) -> None:
+def one_that_stays_stops_its_sweep(plant: Plant) -> None:
     """The first handle that cannot be aborted ends the sweep of all."""
 
     def abort_each(handles: Sequence[HandleName], abort: Callable[[HandleName], object]) -> None:
         for handle in handles:
             abort(handle)
 
-    patch.setattr(fake_sink, "abort_each", abort_each)
+    plant(fake_sink, "abort_each", abort_each)
 
 
-def says_nothing_of_what_stays(patch: Patch) -> None:
+def says_nothing_of_what_stays(plant: Plant) -> None:
     """What cannot be aborted is passed over without a word."""
 
     def abort_each(handles: Sequence[HandleName], abort: Callable[[HandleName], object]) -> None:
@@ -157,10 +153,10 @@ def says_nothing_of_what_stays(patch: Patch) -> None:
             with suppress(TargetError):
                 abort(handle)
 
-    patch.setattr(fake_sink, "abort_each", abort_each)
+    plant(fake_sink, "abort_each", abort_each)
 
 
-def shows_rows_early(patch: Patch) -> None:
+def shows_rows_early(plant: Plant) -> None:
     right = TwoPhaseWriter.write
 
     def write(self: TwoPhaseWriter, batch: object) -> None:
@@ -168,36 +164,36 @@ def shows_rows_early(patch: Patch) -> None:
         with self._target.transaction() as db:
             db.executemany("INSERT INTO data VALUES (?, ?)", self._taken)
 
-    patch.setattr(TwoPhaseWriter, "write", write)
+    plant(TwoPhaseWriter, "write", write)
 
 
-def makes_a_handle_of_nothing(patch: Patch) -> None:
-    patch.setattr(TwoPhaseWriter, "pre_commit", lambda self: self._committable())
+def makes_a_handle_of_nothing(plant: Plant) -> None:
+    plant(TwoPhaseWriter, "pre_commit", lambda self: self._committable())
 
 
-def miscounts(patch: Patch) -> None:
+def miscounts(plant: Plant) -> None:
     right = writers.FakeWriter._committable
 
     def committable(self: writers.FakeWriter) -> Committable:
         found = right(self)
         return Committable(found.handle, found.rows + 1, found.digest)
 
-    patch.setattr(writers.FakeWriter, "_committable", committable)
+    plant(writers.FakeWriter, "_committable", committable)
 
 
-def undoes_its_handle(patch: Patch) -> None:
+def undoes_its_handle(plant: Plant) -> None:
     def abort(self: StagingWriter) -> None:
         with self._target.transaction() as db:
             writers.drop(db, self._handle)
 
-    patch.setattr(StagingWriter, "abort", abort)
+    plant(StagingWriter, "abort", abort)
 
 
-def leaves_what_it_staged(patch: Patch) -> None:
-    patch.setattr(StagingWriter, "abort", lambda self: None)
+def leaves_what_it_staged(plant: Plant) -> None:
+    plant(StagingWriter, "abort", lambda self: None)
 
 
-def co_commits_whatever_the_version(patch: Patch) -> None:
+def co_commits_whatever_the_version(plant: Plant) -> None:
     right = TransactionCommitter.co_commit
 
     def co_commit(
@@ -207,28 +203,28 @@ def co_commits_whatever_the_version(patch: Patch) -> None:
             stored = target.read(db, state.job)
         return right(self, given, None if stored is None else stored.version, state)
 
-    patch.setattr(TransactionCommitter, "co_commit", co_commit)
+    plant(TransactionCommitter, "co_commit", co_commit)
 
 
-def never_asks_the_register(patch: Patch) -> None:
-    patch.setattr(UpsertWriter, "_check", lambda self, db: None)
+def never_asks_the_register(plant: Plant) -> None:
+    plant(UpsertWriter, "_check", lambda self, db: None)
 
 
-def is_another_target_each_time(patch: Patch) -> None:
+def is_another_target_each_time(plant: Plant) -> None:
     numbers = itertools.count()
-    patch.setattr(FakeSink, "target_id", property(lambda self: f"fake:{next(numbers)}"))
+    plant(FakeSink, "target_id", property(lambda self: f"fake:{next(numbers)}"))
 
 
-def takes_everything_for_aborted(patch: Patch) -> None:
+def takes_everything_for_aborted(plant: Plant) -> None:
     def inspect(
         self: NothingToCommit, committables: Sequence[Committable]
     ) -> Mapping[HandleName, Inspection]:
         return {c.handle: Inspection(Outcome.ABORTED) for c in committables}
 
-    patch.setattr(NothingToCommit, "inspect", inspect)
+    plant(NothingToCommit, "inspect", inspect)
 
 
-PLANTED: dict[Callable[[Patch], None], tuple[str, str, set[str]]] = {
+PLANTED: dict[Bug, tuple[str, str, set[str]]] = {
     in_doubt_by_prefix: ("2pc", "append", {"in_doubt_is_exactly_the_jobs_own"}),
     in_doubt_of_no_job_is_nothing: ("2pc", "append", {"in_doubt_of_no_job_is_everything"}),
     leaves_what_its_preflight_tried: ("2pc", "append", {"a_preflight_changes_nothing"}),

@@ -5,10 +5,8 @@ Whose register, checkpoint, target or epoch it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-
-import pytest
 
 from abs_core import consent, protocol
 from abs_core.births import rules as births
@@ -22,14 +20,12 @@ from abs_core.lookback import LookedBack
 from abs_core.model import Decision, JobState, Shown
 from abs_core.protocol import RunIdentity, Verdict
 from abs_testing.fakes import FakeSink
-
-Patch = pytest.MonkeyPatch
-
+from tests.planted import Bug, Plant
 
 DELETED = "another_lineage_from_the_place_of_a_checkpoint_is_refused_unless_the_target_is_empty"
 
 
-def mints_what_is_lost(patch: Patch) -> None:
+def mints_what_is_lost(plant: Plant) -> None:
     """Not the sink's: what 315a560 did. Whatever the checkpoint tells of, the register is believed."""
 
     def start(
@@ -37,77 +33,77 @@ def mints_what_is_lost(patch: Patch) -> None:
     ) -> Verdict:
         return protocol.start(state, who, new)
 
-    patch.setattr(births, "start", start)
+    plant(births, "start", start)
 
 
-def consents_for_whoever_asks(patch: Patch) -> None:
+def consents_for_whoever_asks(plant: Plant) -> None:
     """As every release did: the token names what it overrides, and not for whom, nor where."""
     right = consent.to_adopt
     anybody = RunIdentity("job", "", "", "")
-    patch.setattr(consent, "to_adopt", lambda state, who, epoch: right(state, anybody, 0))
+    plant(consent, "to_adopt", lambda state, who, epoch: right(state, anybody, 0))
 
 
-def certifies_nothing(patch: Patch) -> None:
-    patch.setattr(Certifier, "certify", lambda self, state, epoch, *, gaps_allowed: None)
+def certifies_nothing(plant: Plant) -> None:
+    plant(Certifier, "certify", lambda self, state, epoch, *, gaps_allowed: None)
 
 
-def takes_a_certificate_that_cannot_be_written_for_a_warning(patch: Patch) -> None:
-    patch.setattr(births, "uncertified", lambda *given: None)
+def takes_a_certificate_that_cannot_be_written_for_a_warning(plant: Plant) -> None:
+    plant(births, "uncertified", lambda *given: None)
 
 
-def notes_no_epoch(patch: Patch) -> None:
+def notes_no_epoch(plant: Plant) -> None:
     """The certificate is written once per run, although the engine may leave epochs out."""
-    patch.setattr(Certifier, "note", lambda self, state, epoch: None)
+    plant(Certifier, "note", lambda self, state, epoch: None)
 
 
-def goes_on_where_an_epoch_cannot_be_noted(patch: Patch) -> None:
+def goes_on_where_an_epoch_cannot_be_noted(plant: Plant) -> None:
     right = Certifier.note
 
     def note(self: Certifier, state: JobState, epoch: int) -> None:
         with suppress(TargetError):
             right(self, state, epoch)
 
-    patch.setattr(Certifier, "note", note)
+    plant(Certifier, "note", note)
 
 
-def asks_nobody_whose_checkpoint_it_was(patch: Patch) -> None:
-    patch.setattr(births, "begun_elsewhere", lambda others, who, epoch: None)
+def asks_nobody_whose_checkpoint_it_was(plant: Plant) -> None:
+    plant(births, "begun_elsewhere", lambda others, who, epoch: None)
 
 
-def takes_its_target_for_empty(patch: Patch) -> None:
-    patch.setattr(FakeSink, "is_empty", lambda self: True)
+def takes_its_target_for_empty(plant: Plant) -> None:
+    plant(FakeSink, "is_empty", lambda self: True)
 
 
-def never_finds_its_target_empty(patch: Patch) -> None:
-    patch.setattr(FakeSink, "is_empty", lambda self: False)
+def never_finds_its_target_empty(plant: Plant) -> None:
+    plant(FakeSink, "is_empty", lambda self: False)
 
 
-def tells_epochs_by_their_count(patch: Patch) -> None:
+def tells_epochs_by_their_count(plant: Plant) -> None:
     """As every release did before digests of rows."""
     right = protocol.same_epoch
-    patch.setattr(protocol, "same_epoch", lambda s, e, fingerprint, rows: right(s, e, None, rows))
+    plant(protocol, "same_epoch", lambda s, e, fingerprint, rows: right(s, e, None, rows))
 
 
-def looks_back_at_nothing(patch: Patch) -> None:
+def looks_back_at_nothing(plant: Plant) -> None:
     """As every release did before the record of the last epochs."""
-    patch.setattr(Lookout, "at_start", lambda self, before, rule, epoch: ())
+    plant(Lookout, "at_start", lambda self, before, rule, epoch: ())
 
 
-def records_the_newest_epoch_only_once(patch: Patch) -> None:
+def records_the_newest_epoch_only_once(plant: Plant) -> None:
     """The mark of a job's first epoch is kept for all that follow."""
     right = protocol.finish
 
     def finish(state: JobState, decision: Decision, shown: Sequence[Shown] = ()) -> Verdict:
         return right(state, decision, shown if state.frontier is None else ())
 
-    patch.setattr(protocol, "finish", finish)
+    plant(protocol, "finish", finish)
 
 
-def forgets_no_gone_epoch_by_consent(patch: Patch) -> None:
-    patch.setattr(targets, "consented", lambda before, verdict, looks: verdict)
+def forgets_no_gone_epoch_by_consent(plant: Plant) -> None:
+    plant(targets, "consented", lambda before, verdict, looks: verdict)
 
 
-def raises_the_generation_before_it_looks(patch: Patch) -> None:
+def raises_the_generation_before_it_looks(plant: Plant) -> None:
     """A start that is refused has taken the job over, and swept."""
     right = Lookout.at_start
 
@@ -117,12 +113,12 @@ def raises_the_generation_before_it_looks(patch: Patch) -> None:
         self._cell.change(rule)
         return right(self, before, rule, epoch)
 
-    patch.setattr(Lookout, "at_start", look_back)
+    plant(Lookout, "at_start", look_back)
 
 
 WENT_BACK = "a_target_that_went_back_is_told_at_a_start"
 
-PLANTED: dict[Callable[[Patch], None], tuple[str, str, set[str]]] = {
+PLANTED: dict[Bug, tuple[str, str, set[str]]] = {
     mints_what_is_lost: (
         "2pc",
         "append",

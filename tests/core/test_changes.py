@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import permutations
 
@@ -16,9 +16,9 @@ from abs_testing.fakes import FakeSink
 from abs_testing.fakes.sink import HandleCommitter, TransactionCommitter
 from tests.core.planted_start_bugs import mints_what_is_lost
 from tests.kit.fake_harness import STATES, WAYS, open_changing_fake
+from tests.planted import Bug, Plant, planted
 from tests.sample import cut
 
-Patch = pytest.MonkeyPatch
 NAMES = {way: " ".join(way) for way in WAYS}
 PROTOCOLS = [
     (f"{NAMES[a]} here", f"{NAMES[b]} here")
@@ -62,7 +62,7 @@ def test_no_change_between_two_runs_loses_or_doubles_a_row(name: str) -> None:
     assert bool(done.refused) == (name == "place")
 
 
-def takes_what_is_not_there_for_committed(patch: Patch) -> None:
+def takes_what_is_not_there_for_committed(plant: Plant) -> None:
     """Its proof lies elsewhere."""
     right = HandleCommitter.commit
 
@@ -70,10 +70,10 @@ def takes_what_is_not_there_for_committed(patch: Patch) -> None:
         right(self, given)
         return {committable.handle: Outcome.COMMITTED for committable in given}
 
-    patch.setattr(HandleCommitter, "commit", commit)
+    plant(HandleCommitter, "commit", commit)
 
 
-def tells_of_a_loss_where_its_proof_lies_elsewhere(patch: Patch) -> None:
+def tells_of_a_loss_where_its_proof_lies_elsewhere(plant: Plant) -> None:
     """As the fake does, and PostgreSQL's did: who believes the error writes the rows again."""
 
 
@@ -87,12 +87,12 @@ def _by_one(sink: FakeSink) -> Committer:
     )
 
 
-def knows_its_present_protocol_only(patch: Patch) -> None:
+def knows_its_present_protocol_only(plant: Plant) -> None:
     """What is decided under another protocol is the present one's to commit."""
-    patch.setattr(FakeSink, "committer", _by_one)
+    plant(FakeSink, "committer", _by_one)
 
 
-def sweeps_its_present_protocol_only(patch: Patch) -> None:
+def sweeps_its_present_protocol_only(plant: Plant) -> None:
     """What was pre-committed under another one stays for ever."""
     right = FakeSink.committer
 
@@ -103,13 +103,12 @@ def sweeps_its_present_protocol_only(patch: Patch) -> None:
         def in_doubt(job: str | None) -> Sequence[InDoubt]:
             return own.in_doubt(job)
 
-        made.in_doubt = in_doubt  # type: ignore[method-assign]
+        plant(made, "in_doubt", in_doubt)
         return made
 
-    patch.setattr(FakeSink, "committer", committer)
+    plant(FakeSink, "committer", committer)
 
 
-Bug = Callable[[Patch], None]
 BUGS: dict[Bug, tuple[tuple[str, str], str, bool, str]] = {
     mints_what_is_lost: (
         ("2pc append here", "2pc append there"),
@@ -145,15 +144,14 @@ BUGS: dict[Bug, tuple[tuple[str, str], str, bool, str]] = {
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
-def test_check_changes_finds_a_job_that(bug: Bug, monkeypatch: Patch) -> None:
+def test_check_changes_finds_a_job_that(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
     pair, moment, own_register, found = BUGS[bug]
     monkeypatch.setattr("abs_testing.case.PATIENCE", 0.05)
-    bug(monkeypatch)
 
     def there(changes: Sequence[Change]) -> list[Change]:
         return [change for change in changes if change.moment == moment]
 
     opener = partial(open_changing_fake, own_register=own_register)
-    with pytest.raises(AssertionError, match=found) as failed:
+    with planted(bug, match=found) as failed:
         check_changes(opener, [pair], choose=there)
     print(failed.value)

@@ -42,6 +42,7 @@ from abs_testing.fault_injection import Fault, Wire
 from abs_testing.harness import Row
 from tests import sample
 from tests.kit.fake_harness import FakeHarness
+from tests.planted import Plant, planted
 
 NO_PAUSE = Patience(seconds=20.0, first_pause=0.0)
 EPOCHS = 5
@@ -255,53 +256,51 @@ def test_no_history_of_many_loses_or_doubles_a_row(kind: str) -> None:
     _explore(_machine(kind), 3000)
 
 
-def _sweeps_decided(patch: pytest.MonkeyPatch) -> None:
+def _sweeps_decided(plant: Plant) -> None:
     right = protocol.sweepable
-    patch.setattr(protocol, "sweepable", lambda s, g, h: right(replace(s, open=()), g, h))
+    plant(protocol, "sweepable", lambda s, g, h: right(replace(s, open=()), g, h))
 
 
-def _never_fences(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(protocol, "generation_of", lambda state, who: state.generation)
-    patch.setattr(protocol, "_unnameable", lambda state, epoch, committables: None)
+def _never_fences(plant: Plant) -> None:
+    plant(protocol, "generation_of", lambda state, who: state.generation)
+    plant(protocol, "_unnameable", lambda state, epoch, committables: None)
 
 
-def _finishes_at_once(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(RollForward, "_commit", lambda self, decision: None)
+def _finishes_at_once(plant: Plant) -> None:
+    plant(RollForward, "_commit", lambda self, decision: None)
 
 
-def _forgets_never_after_a_replay(patch: pytest.MonkeyPatch) -> None:
+def _forgets_never_after_a_replay(plant: Plant) -> None:
     right = HandleCommitter.forget
 
     def forget(self: HandleCommitter, state: JobState) -> None:
         if state.record(state.last_decided or 0) is None or state.generation < 2:
             right(self, state)
 
-    patch.setattr(HandleCommitter, "forget", forget)
+    plant(HandleCommitter, "forget", forget)
 
 
-def _aborts_without_abandon(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(
-        protocol, "abandon", lambda s, g, epoch: Unchanged(replace(s, abandoned=(epoch,)))
-    )
+def _aborts_without_abandon(plant: Plant) -> None:
+    plant(protocol, "abandon", lambda s, g, epoch: Unchanged(replace(s, abandoned=(epoch,))))
 
 
-def _looks_once(patch: pytest.MonkeyPatch) -> None:
+def _looks_once(plant: Plant) -> None:
     def commit(self: RollForward, decision: Decision) -> None:
         outcomes = self._outcomes(decision, decision.committables)
         if any(outcome is not Outcome.COMMITTED for outcome in outcomes.values()):
             raise HandleLostError("not committed")
 
-    patch.setattr(RollForward, "_commit", commit)
+    plant(RollForward, "_commit", commit)
 
 
-def _writes_unconditionally(patch: pytest.MonkeyPatch) -> None:
+def _writes_unconditionally(plant: Plant) -> None:
     right = register.swap
 
     def swap(db: Connection, job: str, expected: str | None, state: JobState) -> str | Conflict:
         stored = register.read(db, job)
         return right(db, job, None if stored is None else stored.version, state)
 
-    patch.setattr(register, "swap", swap)
+    plant(register, "swap", swap)
 
 
 PLANTED = {
@@ -326,10 +325,9 @@ def _search(kind: str) -> None:
 
 
 @pytest.mark.parametrize("bug", PLANTED)
-def test_histories_find_a_coordinator_that(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    kind, plant = PLANTED[bug]
-    plant(monkeypatch)
+def test_histories_find_a_coordinator_that(bug: str) -> None:
+    kind, wrong = PLANTED[bug]
     # Flaky: names of attempts are random, and in another order the same history ends well.
-    with pytest.raises((AssertionError, AbsError, Flaky)) as raised:
+    with planted(wrong, by=(AssertionError, AbsError, Flaky)) as raised:
         _search(kind)
     print(repr(raised.value)[:300])

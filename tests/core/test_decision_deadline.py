@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-import abs_core.coordinator._decider
 from abs_core.contracts import Committer, Conflict, RegisterStore, Stored, Version
-from abs_core.coordinator import Coordinator, Report
+from abs_core.coordinator import Coordinator, Report, _decider
 from abs_core.coordinator.permission import Permission
 from abs_core.errors import HandleLostError, NotPreparedError, UnavailableError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
@@ -18,6 +17,7 @@ from abs_core.patience import Patience
 from abs_core.registers import MemoryRegister
 from abs_testing.case import JOB, Case, raises, rows
 from tests.kit.fake_harness import FakeHarness
+from tests.planted import planted
 
 ROWS = rows(0, 3)
 PATIENCE = Patience(seconds=100.0, request=10.0, first_pause=1e-6)
@@ -282,9 +282,8 @@ class _CountsFromTheAnswer(Permission):
 
 
 @pytest.mark.parametrize("bug", [_NoDeadline, _NoSecondLook, _NoAbandoning, _CountsFromTheAnswer])
-def test_planted_bugs_lose_an_epoch(bug: type[Permission], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(abs_core.coordinator._decider, "Permission", bug)
-    with pytest.raises(HandleLostError):
+def test_planted_bugs_lose_an_epoch(bug: type[Permission]) -> None:
+    with planted((_decider, "Permission", bug), by=HandleLostError):
         check_all()
 
 

@@ -11,11 +11,13 @@ import pytest
 
 import abs_core.durable
 import abs_core.wal.folder
+import abs_sinks.lake.folder
 from abs_cli.trail import noted
 from abs_clients.delta.evolve import put_version
 from abs_core.model import HandleName, JobState, Outcome
 from abs_core.registers import FileRegister
 from abs_core.wal import FolderSegments, SegmentWriter
+from abs_embedded.state import local_store
 from abs_embedded.state.local_store import LocalSnapshotStore
 from abs_services.lasting import changing_state
 from abs_services.native.lifecycle import write_private
@@ -26,6 +28,7 @@ from abs_sources.files.cells import WriteOnceFolder
 from abs_spark.checkpoint.ownfile import OwnFile
 from abs_spark.sink_spec import _id_of
 from tests.core.power_cut import watched
+from tests.planted import Defect, planted
 from tests.roots import FOLDERS
 
 ROOT = Path(__file__).parents[2]
@@ -87,7 +90,7 @@ def trail(folder: Path) -> None:
 
 def services(folder: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("abs_services.lasting.cache_folder", lambda: folder)
+        patch.setenv("ABS_CACHE", str(folder))
         with changing_state():
             pass
     write_private(folder / "server.json", {"password": "x"})
@@ -224,35 +227,25 @@ def _no_flush(folder: Path) -> None:
     """Does nothing."""
 
 
-PLANTED = {
-    "segment unflushed": (segment, "abs_core.wal.folder.FolderFile.seal", _seal_unflushed),
-    "segment's name": (segment, "abs_core.wal.folder.flush_folder", _no_flush),
-    "register unflushed": (register, "abs_core.durable.write_beside", _written_unflushed),
-    "register's name": (register, "abs_core.durable.flush_folder", _no_flush),
-    "data file unflushed": (
-        data_file,
-        "abs_sinks.lake.folder.StagedFile.finish",
-        _finish_unflushed,
-    ),
-    "data file's name": (data_file, "abs_sinks.lake.folder.flush_folder", _no_flush),
-    "blob unflushed": (
-        blob_and_record,
-        "abs_embedded.state.local_store.write_beside",
-        _written_unflushed,
-    ),
-    "blob's name": (blob_and_record, "abs_embedded.state.local_store.flush_folder", _no_flush),
-    "cell unflushed": (files_log, "abs_core.durable.write_beside", _written_unflushed),
-    "certificate unflushed": (certificate, "abs_core.durable.write_beside", _written_unflushed),
-    "trail's name": (trail, "abs_core.durable.flush_folder", _no_flush),
+PLANTED: dict[str, tuple[Callable[[Path], None], Defect]] = {
+    "segment unflushed": (segment, (abs_core.wal.folder.FolderFile, "seal", _seal_unflushed)),
+    "segment's name": (segment, (abs_core.wal.folder, "flush_folder", _no_flush)),
+    "register unflushed": (register, (abs_core.durable, "write_beside", _written_unflushed)),
+    "register's name": (register, (abs_core.durable, "flush_folder", _no_flush)),
+    "data file unflushed": (data_file, (StagedFile, "finish", _finish_unflushed)),
+    "data file's name": (data_file, (abs_sinks.lake.folder, "flush_folder", _no_flush)),
+    "blob unflushed": (blob_and_record, (local_store, "write_beside", _written_unflushed)),
+    "blob's name": (blob_and_record, (local_store, "flush_folder", _no_flush)),
+    "cell unflushed": (files_log, (abs_core.durable, "write_beside", _written_unflushed)),
+    "certificate unflushed": (certificate, (abs_core.durable, "write_beside", _written_unflushed)),
+    "trail's name": (trail, (abs_core.durable, "flush_folder", _no_flush)),
 }
 
 
 @pytest.mark.parametrize("bug", PLANTED)
-def test_an_fsync_that_is_left_out_is_found(
-    bug: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write, place, planted = PLANTED[bug]
-    monkeypatch.setattr(place, planted)
-    with watched(tmp_path) as disk:
-        write(tmp_path)
-    assert disk.lost()
+def test_an_fsync_that_is_left_out_is_found(bug: str, tmp_path: Path) -> None:
+    write, defect = PLANTED[bug]
+    with planted(defect):
+        with watched(tmp_path) as disk:
+            write(tmp_path)
+        assert disk.lost() == []

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
+from itertools import repeat
 
 import pytest
 
@@ -27,7 +28,9 @@ from abs_testing.fakes.target import FakeRegister
 from abs_testing.fakes.writers import UpsertWriter, drop
 from tests import sample
 from tests.core.planted_sink_bugs import leaves_no_proof
+from tests.kit.asking import Asking
 from tests.kit.fake_harness import open_fake
+from tests.planted import Bug, Plant, planted
 
 FAKES: dict[str, Opener] = {
     "2pc-append": partial(open_fake, "2pc", "append"),
@@ -74,28 +77,6 @@ def test_faults_that_never_fire_are_found(tried: int) -> None:
         check_positions(opened, choose=lambda found: found[:tried])
 
 
-class Asking:
-    """Makes calls named ``ask`` before those of the job: so many as it is told."""
-
-    def __init__(self, calls: ContractCalls, asks: int) -> None:
-        self._calls, self._asks = calls, asks
-        self.losses, self.release = calls.losses, calls.release
-
-    @property
-    def seen(self) -> Sequence[str]:
-        return self._calls.seen
-
-    @property
-    def fired(self) -> bool:
-        return self._calls.fired
-
-    def arm(self, number: int, loss: Loss | None, name: str = "") -> None:
-        self._calls.arm(number, loss, name)
-        for _ in range(self._asks):
-            with suppress(UnavailableError):
-                self._calls.read("ask", lambda: None)
-
-
 def asking(*asks: int) -> PositionOpener:
     """A job that asks so often in one run after another; from the last number on, always so often."""
     left = list(asks)
@@ -103,7 +84,7 @@ def asking(*asks: int) -> PositionOpener:
     @contextmanager
     def opened() -> Iterator[tuple[Harness, Calls]]:
         with by_calls(FAKES["2pc-append"])() as (harness, calls):
-            yield harness, Asking(calls, left.pop(0) if len(left) > 1 else left[0])
+            yield harness, Asking(calls, repeat(left.pop(0) if len(left) > 1 else left[0]))
 
     return opened
 
@@ -166,7 +147,7 @@ def test_too_many_calls_that_not_each_run_makes_are_no_proof() -> None:
         check_positions(asking(4, 4, 1), choose=asks, varies=["ask"])
 
 
-def undoes_what_a_doubled_request_did(patch: pytest.MonkeyPatch) -> None:
+def undoes_what_a_doubled_request_did(plant: Plant) -> None:
     """A conflict is taken for another's win, although the request came twice and won itself."""
     right = TransactionCommitter.co_commit
 
@@ -181,10 +162,10 @@ def undoes_what_a_doubled_request_did(patch: pytest.MonkeyPatch) -> None:
                     drop(db, str(one.handle))
         return answer
 
-    patch.setattr(TransactionCommitter, "co_commit", co_commit)
+    plant(TransactionCommitter, "co_commit", co_commit)
 
 
-def takes_a_conflict_for_a_newer_run(patch: pytest.MonkeyPatch) -> None:
+def takes_a_conflict_for_a_newer_run(plant: Plant) -> None:
     """The register's put came twice; the second answer stops the job."""
     right = FakeRegister.compare_and_set
 
@@ -200,25 +181,24 @@ def takes_a_conflict_for_a_newer_run(patch: pytest.MonkeyPatch) -> None:
             raise FencedError("A newer run has taken over.")
         return answer
 
-    patch.setattr(FakeRegister, "compare_and_set", compare_and_set)
+    plant(FakeRegister, "compare_and_set", compare_and_set)
 
 
-def sweeps_before_it_abandons(patch: pytest.MonkeyPatch) -> None:
+def sweeps_before_it_abandons(plant: Plant) -> None:
     """What a failed commit left is aborted, while its decision may still be on its way."""
 
     def abort(self: Coordinator, epoch: int) -> None:
         doubts = self._committer.in_doubt(self._who.job)
         self._committer.abort([d.handle for d in doubts if d.handle.epoch == epoch])
 
-    patch.setattr(Coordinator, "abort", abort)
+    plant(Coordinator, "abort", abort)
 
 
-def never_asks_the_register(patch: pytest.MonkeyPatch) -> None:
+def never_asks_the_register(plant: Plant) -> None:
     """A task that hung overwrites what a later epoch has written."""
-    patch.setattr(UpsertWriter, "_check", lambda self, db: None)
+    plant(UpsertWriter, "_check", lambda self, db: None)
 
 
-Bug = Callable[[pytest.MonkeyPatch], None]
 BUGS: dict[Bug, tuple[str, str]] = {
     undoes_what_a_doubled_request_did: ("wal-append", "co_commit #3 doubled: .* missing"),
     takes_a_conflict_for_a_newer_run: ("2pc-append", "compare_and_set #1 doubled: FencedError"),
@@ -238,9 +218,8 @@ BUGS: dict[Bug, tuple[str, str]] = {
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
 def test_check_positions_finds_a_job_that(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("abs_testing.case.PATIENCE", 0.05)
-    bug(monkeypatch)
     fake, found = BUGS[bug]
-    with pytest.raises(AssertionError, match=found) as failed:
+    with planted(bug, match=found) as failed:
         check_positions(by_calls(FAKES[fake]))
     print(failed.value)
 

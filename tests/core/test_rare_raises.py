@@ -27,6 +27,7 @@ from abs_core.errors import (
 )
 from abs_core.model import Committable, HandleName, Inspection, JobState, Outcome, job_key
 from abs_core.protocol import Changed, Refused, RunIdentity
+from abs_core.registers import MemoryRegister
 from abs_core.wal import FolderSegments, Seal, SegmentWriter, read_segment
 from abs_testing.case import JOB, LEFT, Case, raises
 from abs_testing.cuts import Cut
@@ -125,17 +126,17 @@ def test_a_loss_is_not_accepted_where_there_is_no_register(case: Case) -> None:
     assert "is missing" in error.what
 
 
-def test_a_batch_that_its_parent_record_cannot_note_is_not_committed(
-    case: Case, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = case.run().store
+class ReadOnly(MemoryRegister):
+    """A register that takes no change."""
 
-    def refusing(*_: object) -> Version:
+    def compare_and_set(self, *_: object, **__: object) -> Version | Conflict:
         raise RefusedError("the register cannot be written (on purpose)")
 
+
+def test_a_batch_that_its_parent_record_cannot_note_is_not_committed() -> None:
+    store = ReadOnly()
     job = job_key("nightly", "token")
     parent = ParentCertificates(store, job, "the target", QUICK)
-    monkeypatch.setattr(store, "compare_and_set", refusing)
     certificate = Certificate(job, "0" * 16, "", 1, None, 0)
     error = raises(ProtocolError, lambda: parent.write(certificate))
     assert "could not be recorded in its job's parent record" in error.what

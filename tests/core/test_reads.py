@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain, repeat
 
 import pytest
 
 from abs_core.certificate import Origin
 from abs_core.contracts import Stored
 from abs_core.errors import UnavailableError
-from abs_testing import Opener, by_calls, check_reads
+from abs_testing import Calls, Opener, by_calls, check_reads
 from abs_testing.behind import CertificatesBehind, StoreBehind
-from abs_testing.calls import ContractCalls, Loss
 from abs_testing.check_reads import STARTS
 from abs_testing.harness import Harness
+from tests.kit.asking import Asking
 from tests.kit.fake_harness import open_fake
+from tests.planted import Bug, Plant, planted
 
 FAKES: dict[str, Opener] = {
     "2pc": partial(open_fake, "2pc", "append"),
@@ -31,7 +33,7 @@ def test_no_read_that_fails_is_taken_for_absence(start: str, fake: str) -> None:
     print(start, fake, check_reads(by_calls(FAKES[fake]), start), sep=": ")
 
 
-def takes_a_register_for_none(patch: pytest.MonkeyPatch) -> None:
+def takes_a_register_for_none(plant: Plant) -> None:
     right = StoreBehind.load
 
     def load(self: StoreBehind, job: str) -> Stored | None:
@@ -40,10 +42,10 @@ def takes_a_register_for_none(patch: pytest.MonkeyPatch) -> None:
         except UnavailableError:
             return None
 
-    patch.setattr(StoreBehind, "load", load)
+    plant(StoreBehind, "load", load)
 
 
-def takes_a_certificate_for_none(patch: pytest.MonkeyPatch) -> None:
+def takes_a_certificate_for_none(plant: Plant) -> None:
     """As the checkpoint did, where the first read of a process failed."""
     right = CertificatesBehind.read
 
@@ -53,10 +55,9 @@ def takes_a_certificate_for_none(patch: pytest.MonkeyPatch) -> None:
         except UnavailableError:
             return Origin(readable=False)
 
-    patch.setattr(CertificatesBehind, "read", read)
+    plant(CertificatesBehind, "read", read)
 
 
-Bug = Callable[[pytest.MonkeyPatch], None]
 BUGS: dict[Bug, tuple[str, str]] = {
     takes_a_register_for_none: ("a start that goes on", r"load \(call .* fails once"),
     takes_a_certificate_for_none: (
@@ -67,33 +68,21 @@ BUGS: dict[Bug, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
-def test_check_reads_finds_a_job_that(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
-    bug(monkeypatch)
+def test_check_reads_finds_a_job_that(bug: Bug) -> None:
     start, found = BUGS[bug]
-    with pytest.raises(AssertionError, match=found) as failed:
+    with planted(bug, match=found) as failed:
         check_reads(by_calls(FAKES["2pc"]), start)
     print(failed.value)
 
 
-def test_it_finds_a_bug_whose_read_was_behind_others_that_come_less_often_later(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    takes_a_certificate_for_none(monkeypatch)
+def test_it_finds_a_bug_whose_read_was_behind_others_that_come_less_often_later() -> None:
     start, found = BUGS[takes_a_certificate_for_none]
-    asked_more = [True]
+    asks = chain([20], repeat(0))
 
     @contextmanager
-    def opened() -> Iterator[tuple[Harness, ContractCalls]]:
+    def opened() -> Iterator[tuple[Harness, Calls]]:
         with by_calls(FAKES["2pc"])() as (harness, calls):
-            right = calls.arm
+            yield harness, Asking(calls, asks, "inspect")
 
-            def arm(number: int, loss: Loss | None, name: str = "") -> None:
-                right(number, loss, name)
-                for _ in range(20 * asked_more.pop() if asked_more else 0):
-                    calls.read("inspect", lambda: None)
-
-            monkeypatch.setattr(calls, "arm", arm)
-            yield harness, calls
-
-    with pytest.raises(AssertionError, match=found):
+    with planted(takes_a_certificate_for_none, match=found):
         check_reads(opened, start)

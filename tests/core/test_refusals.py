@@ -17,6 +17,7 @@ from abs_testing.checks import CHECKS
 from abs_testing.fakes.sink import HandleCommitter
 from tests.kit.fake_harness import open_fake
 from tests.kit.refusing_fake import open_refusing
+from tests.planted import planted
 
 RULES = {check.rule: check for check in CHECKS}
 NOT_DECIDED = RULES["what_a_target_no_longer_takes_is_not_decided"]
@@ -40,25 +41,20 @@ def test_a_sink_that_decides_without_a_rehearsal_is_found() -> None:
         run_check(lambda: open_refusing(Trusting), NOT_DECIDED)
 
 
-def test_a_loss_that_is_recorded_and_not_made_final_is_found(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_loss_that_is_recorded_and_not_made_final_is_found() -> None:
     def accept_loss(
         self: RollForward, decision: Decision, consented: Sequence[Committable]
     ) -> JobState:
         return self._finish(decision)
 
-    monkeypatch.setattr(RollForward, "accept_loss", accept_loss)
     for rule in (BY_CONSENT, NOT_FINAL):
-        with pytest.raises(AssertionError, match=rule.rule):
+        with planted((RollForward, "accept_loss", accept_loss), match=rule.rule):
             run_check(lambda: open_fake("2pc", "append"), rule)
 
 
-def test_a_loss_whose_handle_is_still_prepared_is_not_recorded(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(HandleCommitter, "abort", lambda self, handles: None)
-    with pytest.raises(AssertionError, match="still prepared; nothing is recorded"):
+def test_a_loss_whose_handle_is_still_prepared_is_not_recorded() -> None:
+    aborts_nothing = (HandleCommitter, "abort", lambda self, handles: None)
+    with planted(aborts_nothing, match="still prepared; nothing is recorded"):
         run_check(lambda: open_fake("2pc", "append"), BY_CONSENT)
 
 

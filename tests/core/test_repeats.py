@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -14,6 +14,7 @@ from abs_testing.calls import ContractCalls
 from abs_testing.fakes.sink import HandleCommitter
 from abs_testing.fakes.writers import drop
 from tests.kit.fake_harness import open_fake
+from tests.planted import Bug, Plant, planted
 from tests.sample import cut
 
 FAKES: dict[str, Opener] = {
@@ -40,7 +41,7 @@ def test_no_late_second_end_cuts_anything(fake: str) -> None:
     print(fake, len(check_repeats(by_calls(FAKES[fake]))))
 
 
-def commits_whatever_is_prepared(patch: pytest.MonkeyPatch) -> None:
+def commits_whatever_is_prepared(plant: Plant) -> None:
     """A second commit ends the transaction that is open under the name now, whichever was meant."""
     right = HandleCommitter.commit
 
@@ -55,20 +56,19 @@ def commits_whatever_is_prepared(patch: pytest.MonkeyPatch) -> None:
                     drop(db, handle)
         return outcomes
 
-    patch.setattr(HandleCommitter, "commit", commit)
+    plant(HandleCommitter, "commit", commit)
 
 
-def drops_whatever_is_prepared(patch: pytest.MonkeyPatch) -> None:
+def drops_whatever_is_prepared(plant: Plant) -> None:
     def forget(self: HandleCommitter, state: JobState) -> None:
         with self._target.transaction() as db:
             db.execute("DELETE FROM marker")
             for (handle,) in db.execute("SELECT handle FROM prepared").fetchall():
                 drop(db, handle)
 
-    patch.setattr(HandleCommitter, "forget", forget)
+    plant(HandleCommitter, "forget", forget)
 
 
-Bug = Callable[[pytest.MonkeyPatch], None]
 BUGS: dict[Bug, str] = {
     commits_whatever_is_prepared: r"commit #\d+ again before",
     drops_whatever_is_prepared: r"forget #\d+ again before",
@@ -78,8 +78,7 @@ BUGS: dict[Bug, str] = {
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
 def test_check_repeats_finds_a_target_that(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("abs_testing.case.PATIENCE", 0.05)
-    bug(monkeypatch)
-    with pytest.raises(AssertionError, match=BUGS[bug]) as failed:
+    with planted(bug, match=BUGS[bug]) as failed:
         check_repeats(by_calls(FAKES["2pc"]))
     print(str(failed.value)[:500])
 

@@ -18,6 +18,7 @@ from abs_testing.cuts import Halted
 from abs_testing.fault_injection import Fault, Wire
 from tests.core.several_positions import FAULTS, Begin, calls, meet_all, places
 from tests.core.several_sinks import LONG, NONE, QUICK, Run, World
+from tests.planted import Defect, planted
 
 
 @pytest.mark.parametrize("what", FAULTS)
@@ -69,9 +70,9 @@ def committing_before_all_have_pre_committed(world: World) -> Callable[..., Run]
     return lambda patience=QUICK: Hasty(world.systems, patience, print)
 
 
-def found(what: str, only: str, begin: Begin, why: str) -> None:
+def found(what: str, only: str, begin: Begin, why: str, *bugs: Defect) -> None:
     chosen = [place for place in places(calls(), [what]) if place.call == only]
-    with pytest.raises(AssertionError, match=why) as failed:
+    with planted(*bugs, match=why) as failed:
         meet_all(chosen, begin=begin)
     print(failed.value)
 
@@ -84,7 +85,7 @@ def test_a_commit_before_all_have_pre_committed_is_found() -> None:
     found("dies after", "b.pre_commit", committing_before_all_have_pre_committed, "is torn")
 
 
-def test_rolling_forward_only_the_first_system_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rolling_forward_only_the_first_system_is_found() -> None:
     right = RollForward.finish_open
 
     def finish_open(self: RollForward, state: JobState, present: int | None = None) -> JobState:
@@ -94,11 +95,16 @@ def test_rolling_forward_only_the_first_system_is_found(monkeypatch: pytest.Monk
             state = self._finish(decision)
         return right(self, state, present)
 
-    monkeypatch.setattr(RollForward, "finish_open", finish_open)
-    found("dies before", "b.commit", lambda world: world.run, "b.commit at .* is torn")
+    found(
+        "dies before",
+        "b.commit",
+        lambda world: world.run,
+        "b.commit at .* is torn",
+        (RollForward, "finish_open", finish_open),
+    )
 
 
-def test_a_sweep_of_one_system_by_anothers_state_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_of_one_system_by_anothers_state_is_found() -> None:
     right = protocol.sweep
 
     def sweep(state: JobState, generation: int, handles: Sequence[HandleName]) -> list[HandleName]:
@@ -109,12 +115,12 @@ def test_a_sweep_of_one_system_by_anothers_state_is_found(monkeypatch: pytest.Mo
         )
         return right(replace(state, open=own), generation, handles)
 
-    monkeypatch.setattr(protocol, "sweep", sweep)
     found(
         "dies before",
         "b.commit",
         lambda world: world.run,
         "b.commit at .* not known to be committed",
+        (protocol, "sweep", sweep),
     )
 
 
@@ -140,7 +146,7 @@ def overtaken_at_its_finish() -> None:
     world.run("ab").epoch(0)
 
 
-def test_a_sinks_number_that_is_used_again_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sinks_number_that_is_used_again_is_found() -> None:
     # The number tells that the handle is of no sink of this run: it is looked for nowhere.
     with pytest.raises(ConfigError, match="number 2 is not among"):
         overtaken_at_its_finish()
@@ -154,9 +160,8 @@ def test_a_sinks_number_that_is_used_again_is_found(monkeypatch: pytest.MonkeyPa
         present = [sink for sink in mapped if sink.until is None]
         return tuple(replace(sink, number=number) for number, sink in enumerate(present))
 
-    monkeypatch.setattr(sinkmap, "assign", assign)
     # With b's number, c's handle is looked for in b, which never had it: rows are told to be lost.
-    with pytest.raises((HandleLostError, TargetWentBackError)):
+    with planted((sinkmap, "assign", assign), by=(HandleLostError, TargetWentBackError)):
         overtaken_at_its_finish()
 
 

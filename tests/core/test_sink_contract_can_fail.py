@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,25 +16,24 @@ from abs_testing import ForkServer, check_crashes, run_check
 from abs_testing.checks import CHECKS
 from tests.core import planted_sink_bugs, planted_start_bugs
 from tests.kit.fake_harness import FakeHarness, open_fake
+from tests.planted import Bug, planted
 
-Patch = pytest.MonkeyPatch
 PLANTED = planted_sink_bugs.PLANTED | planted_start_bugs.PLANTED
 
 
 @pytest.mark.parametrize("broken", PLANTED, ids=lambda broken: broken.__name__)
-def test_check_sink_finds_a_sink_that(broken: Callable[[Patch], None], monkeypatch: Patch) -> None:
-    broken(monkeypatch)
+def test_check_sink_finds_a_sink_that(broken: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
     protocol, write, rules = PLANTED[broken]
     monkeypatch.setattr("abs_testing.case.PATIENCE", 0.05)
     opener = partial(open_fake, protocol, write)
     for check in CHECKS:
         if check.rule in rules:
-            with pytest.raises(AssertionError, match=check.rule):
+            with planted(broken, match=check.rule):
                 run_check(opener, check)
 
 
 def test_check_crashes_finds_a_commit_in_two_transactions(
-    monkeypatch: Patch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     here = str(Path(__file__).parent)
     monkeypatch.setenv("PYTHONPATH", here)

@@ -20,8 +20,8 @@ from abs_testing.checks.sources import (
 from abs_testing.checks.sources import closed_to_what_comes_it_comes_to_an_end as comes_to_an_end
 from tests.kit import fake_source as fakes
 from tests.kit.fake_source import FakeReader, FakeSource, Numbers, open_fake_source
+from tests.planted import Bug, Plant, planted
 
-Patch = pytest.MonkeyPatch
 _latest, _splits, _read, _at = FakeSource.latest, FakeSource.splits, FakeReader.read, Numbers.at
 
 
@@ -29,7 +29,9 @@ def test_a_right_source_passes_every_rule() -> None:
     assert check_source(open_fake_source) == [check.__name__ for check in SOURCE_CHECKS]
 
 
-def test_a_source_with_nothing_but_what_it_must_have_passes(monkeypatch: Patch) -> None:
+def test_a_source_with_nothing_but_what_it_must_have_passes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(FakeSource, "until_now", Source.until_now)
     monkeypatch.setattr(FakeReader, "at_most", Reader.at_most)
     for check in (comes_to_an_end, keeps_to_portions):
@@ -45,21 +47,21 @@ def _getter(name: str) -> Callable[[FakeReader], Any]:
     return read
 
 
-def forgets_a_split(patch: Patch) -> None:
-    patch.setattr(FakeSource, "splits", lambda *a: _splits(*a)[:1])
+def forgets_a_split(plant: Plant) -> None:
+    plant(FakeSource, "splits", lambda *a: _splits(*a)[:1])
 
 
-def cuts_as_it_likes(patch: Patch) -> None:
+def cuts_as_it_likes(plant: Plant) -> None:
     turn = itertools.count()
 
     def splits(source: FakeSource, start: Offsets, end: Offsets | None) -> list[Split]:
         found = list(_splits(source, start, end))
         return found if next(turn) % 2 else found[::-1]
 
-    patch.setattr(FakeSource, "splits", splits)
+    plant(FakeSource, "splits", splits)
 
 
-def reads_what_is_there_now(patch: Patch) -> None:
+def reads_what_is_there_now(plant: Plant) -> None:
     """The end of a split is where its list ends when it is read."""
 
     def read(reader: FakeReader, timeout: float) -> pa.RecordBatch | None:
@@ -67,10 +69,10 @@ def reads_what_is_there_now(patch: Patch) -> None:
             reader._end = reader._numbers.at(len(reader._numbers.read()))
         return _read(reader, timeout)
 
-    patch.setattr(FakeReader, "read", read)
+    plant(FakeReader, "read", read)
 
 
-def starts_one_too_late(patch: Patch) -> None:
+def starts_one_too_late(plant: Plant) -> None:
     """Each epoch begins after the row that the one before ended at."""
 
     def splits(source: FakeSource, start: Offsets, end: Offsets | None) -> list[Split]:
@@ -81,14 +83,14 @@ def starts_one_too_late(patch: Patch) -> None:
             found.append(Split(split.source, fakes.text(begin), split.end))
         return found
 
-    patch.setattr(FakeSource, "splits", splits)
+    plant(FakeSource, "splits", splits)
 
 
-def knows_no_limit(patch: Patch) -> None:
-    patch.setattr(FakeSource, "latest", lambda self, start, limit: _latest(self, start, Limit()))
+def knows_no_limit(plant: Plant) -> None:
+    plant(FakeSource, "latest", lambda self, start, limit: _latest(self, start, Limit()))
 
 
-def limits_each_list(patch: Patch) -> None:
+def limits_each_list(plant: Plant) -> None:
     def latest(source: FakeSource, start: Offsets, limit: Limit) -> Offsets:
         ends: dict[str, fakes.Place] = {}
         for name, place in fakes.places(start).items():
@@ -96,106 +98,106 @@ def limits_each_list(patch: Patch) -> None:
             ends |= fakes.places(_latest(source, alone, limit))
         return fakes.text(ends)
 
-    patch.setattr(FakeSource, "latest", latest)
+    plant(FakeSource, "latest", latest)
 
 
-def goes_back_when_limited(patch: Patch) -> None:
+def goes_back_when_limited(plant: Plant) -> None:
     def latest(source: FakeSource, start: Offsets, limit: Limit) -> Offsets:
         return _latest(source, source.initial() if limit.rows else start, limit)
 
-    patch.setattr(FakeSource, "latest", latest)
+    plant(FakeSource, "latest", latest)
 
 
-def looks_once(patch: Patch) -> None:
+def looks_once(plant: Plant) -> None:
     seen: dict[tuple[int, Offsets], Offsets] = {}
 
     def latest(source: FakeSource, start: Offsets, limit: Limit) -> Offsets:
         return seen.setdefault((id(source), start), _latest(source, start, limit))
 
-    patch.setattr(FakeSource, "latest", latest)
+    plant(FakeSource, "latest", latest)
 
 
-def keys_in_any_order(patch: Patch) -> None:
+def keys_in_any_order(plant: Plant) -> None:
     def latest(source: FakeSource, start: Offsets, limit: Limit) -> Offsets:
         found = json.loads(_latest(source, start, limit))
         return json.dumps(dict(sorted(found.items(), reverse=True)))
 
-    patch.setattr(FakeSource, "latest", latest)
+    plant(FakeSource, "latest", latest)
 
 
-def compares_texts(patch: Patch) -> None:
+def compares_texts(plant: Plant) -> None:
     """A range is empty where the texts are other ones than it wrote itself."""
 
     def splits(source: FakeSource, start: Offsets, end: Offsets | None) -> list[Split]:
         return list(_splits(source, start, end)) if not end or "\n" not in end else []
 
-    patch.setattr(FakeSource, "splits", splits)
+    plant(FakeSource, "splits", splits)
 
 
-def another_schema(patch: Patch) -> None:
+def another_schema(plant: Plant) -> None:
     other = pa.schema([pa.field("value", pa.int64())])
-    patch.setattr(FakeSource, "schema", property(lambda self: other))
+    plant(FakeSource, "schema", property(lambda self: other))
 
 
-def position_of_the_batch_before(patch: Patch) -> None:
+def position_of_the_batch_before(plant: Plant) -> None:
     def read(reader: FakeReader, timeout: float) -> pa.RecordBatch | None:
         reader.__dict__["_before"] = right(reader)
         return _read(reader, timeout)
 
     right = _getter("position")
-    patch.setattr(FakeReader, "read", read)
-    patch.setattr(
+    plant(FakeReader, "read", read)
+    plant(
         FakeReader,
         "position",
         property(lambda self: self.__dict__.get("_before") or right(self)),
     )
 
 
-def never_ends(patch: Patch) -> None:
-    patch.setattr(FakeReader, "finished", property(lambda self: False))
+def never_ends(plant: Plant) -> None:
+    plant(FakeReader, "finished", property(lambda self: False))
 
 
-def ends_without_an_end(patch: Patch) -> None:
+def ends_without_an_end(plant: Plant) -> None:
     right = _getter("finished")
-    patch.setattr(
+    plant(
         FakeReader,
         "finished",
         property(lambda s: right(s) or s._at[0] >= len(s._numbers.read())),
     )
 
 
-def gains_an_end(patch: Patch) -> None:
+def gains_an_end(plant: Plant) -> None:
     right = _getter("position")
 
     def position(reader: FakeReader) -> Split:
         found: Split = right(reader)
         return Split(found.source, found.start, found.end or found.start)
 
-    patch.setattr(FakeReader, "position", property(position))
+    plant(FakeReader, "position", property(position))
 
 
-def holds_a_lock(patch: Patch) -> None:
+def holds_a_lock(plant: Plant) -> None:
     def latest(source: FakeSource, start: Offsets, limit: Limit) -> Offsets:
         source.__dict__["lock"] = threading.Lock()
         return _latest(source, start, limit)
 
-    patch.setattr(FakeSource, "latest", latest)
+    plant(FakeSource, "latest", latest)
 
 
-def forgets_too_much(patch: Patch) -> None:
+def forgets_too_much(plant: Plant) -> None:
     def committed(source: FakeSource, end: Offsets) -> None:
         for name in fakes.LISTS:
             (source.folder / name).unlink()
 
-    patch.setattr(FakeSource, "committed", committed)
+    plant(FakeSource, "committed", committed)
 
 
-def is_never_closed(patch: Patch) -> None:
-    patch.setattr(FakeSource, "until_now", lambda self: self)
+def is_never_closed(plant: Plant) -> None:
+    plant(FakeSource, "until_now", lambda self: self)
 
 
-def reads_a_changed_past(patch: Patch) -> None:
-    patch.setattr(Numbers, "at", lambda self, count: (count, ""))
+def reads_a_changed_past(plant: Plant) -> None:
+    plant(Numbers, "at", lambda self, count: (count, ""))
 
     def read(reader: FakeReader, timeout: float) -> pa.RecordBatch | None:
         batch = _read(reader, timeout)
@@ -203,10 +205,10 @@ def reads_a_changed_past(patch: Patch) -> None:
             reader._at = reader._end
         return batch
 
-    patch.setattr(FakeReader, "read", read)
+    plant(FakeReader, "read", read)
 
 
-def reads_on_whatever_it_is(patch: Patch) -> None:
+def reads_on_whatever_it_is(plant: Plant) -> None:
     """An open reader does not look whether its list was made anew."""
     at = Numbers.at
 
@@ -215,14 +217,14 @@ def reads_on_whatever_it_is(patch: Patch) -> None:
             reader._at = at(reader._numbers, reader._at[0])
         return _read(reader, timeout)
 
-    patch.setattr(FakeReader, "read", read)
+    plant(FakeReader, "read", read)
 
 
-def has_a_size_of_its_own(patch: Patch) -> None:
-    patch.setattr(FakeReader, "at_most", lambda reader, rows: True)
+def has_a_size_of_its_own(plant: Plant) -> None:
+    plant(FakeReader, "at_most", lambda reader, rows: True)
 
 
-BROKEN: dict[Callable[[Patch], None], str] = {
+BROKEN: dict[Bug, str] = {
     forgets_a_split: "a_range_holds_every_row_once",
     cuts_as_it_likes: "the_same_range_reads_the_same",
     reads_what_is_there_now: "the_same_range_reads_the_same",
@@ -248,12 +250,9 @@ BROKEN: dict[Callable[[Patch], None], str] = {
 
 
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.__name__)
-def test_check_source_finds_a_source_that(
-    broken: Callable[[Patch], None], monkeypatch: Patch
-) -> None:
-    broken(monkeypatch)
+def test_check_source_finds_a_source_that(broken: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("abs_testing.ranges.PATIENCE", 0.3)
     monkeypatch.setattr("abs_testing.ranges._LOOK", 0.004)
     (check,) = (check for check in SOURCE_CHECKS if check.__name__ == BROKEN[broken])
-    with pytest.raises(AssertionError, match=check.__name__):
+    with planted(broken, match=check.__name__):
         run_source_check(open_fake_source, check)

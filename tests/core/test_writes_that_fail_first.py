@@ -13,8 +13,10 @@ from abs_core.coordinator.certifier import Certifier
 from abs_core.errors import AbsError, RefusedError, TargetError, UnavailableError
 from abs_core.model import JobState
 from abs_core.patience import Patience
+from abs_core.registers import MemoryRegister
 from abs_testing.case import JOB, Case, rows
 from tests.kit.fake_harness import open_fake
+from tests.planted import planted
 
 EPOCHS = [rows(10 * number, 3) for number in range(6)]
 AT_ONCE = Patience(0.0)
@@ -69,47 +71,50 @@ def _counts_as_written(right: Callable[..., None]) -> Callable[..., None]:
     return certify
 
 
-def test_a_certificate_that_failed_and_counts_as_written_is_found(
-    case: Case, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Certifier, "certify", _counts_as_written(Certifier.certify))
-    assert certified_from(case, 2, RefusedError) is None
+def test_a_certificate_that_failed_and_counts_as_written_is_found(case: Case) -> None:
+    with planted((Certifier, "certify", _counts_as_written(Certifier.certify)), match="None == 2"):
+        assert certified_from(case, 2, RefusedError) == 2
+
+
+class Unheard(MemoryRegister):
+    """A register, of which some changes fail.
+
+    Args:
+        write, times: the number of the first change that fails, from 0, and how many do.
+        after: the change is made, and its answer is lost.
+    """
+
+    def __init__(self, write: int, times: int, *, after: bool) -> None:
+        super().__init__()
+        self.changes, self._fails, self._after = 0, range(write, write + times), after
+
+    def compare_and_set(
+        self, job: str, expected: Version | None, state: JobState, deadline: float | None = None
+    ) -> Version | Conflict:
+        fails, self.changes = self.changes in self._fails, self.changes + 1
+        if not fails:
+            return super().compare_and_set(job, expected, state, deadline)
+        if self._after:
+            super().compare_and_set(job, expected, state, deadline)
+        raise UnavailableError("the register does not answer (on purpose)")
 
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("write", range(4))
 @pytest.mark.parametrize("times", [1, 3])
 def test_a_register_whose_write_fails_some_times_loses_and_doubles_nothing(
-    write: int, times: int, after: bool, case: Case, monkeypatch: pytest.MonkeyPatch
+    write: int, times: int, after: bool, case: Case
 ) -> None:
-    store = case.run().store.__class__
-    right, calls = store.compare_and_set, 0
-
-    def failing(
-        self: object,
-        job: str,
-        expected: Version | None,
-        state: JobState,
-        deadline: float | None = None,
-    ) -> Version | Conflict:
-        nonlocal calls
-        calls += 1
-        if not write < calls <= write + times:
-            return right(self, job, expected, state, deadline)  # type: ignore[arg-type]
-        if after:  # it takes effect, and the answer is lost
-            right(self, job, expected, state, deadline)  # type: ignore[arg-type]
-        raise UnavailableError("the register does not answer (on purpose)")
-
-    monkeypatch.setattr(store, "compare_and_set", failing)
+    store = Unheard(write, times, after=after)
     for number, part in enumerate(EPOCHS[:3]):
         for _restart in range(times + 2):
             try:
-                case.run(patience=AT_ONCE).epoch(number, part)
+                case.run(store=store, patience=AT_ONCE).epoch(number, part)
                 break
             except AbsError:
                 continue
         else:
             raise AssertionError(f"epoch {number} did not come to its end")
-    assert calls > write + times
-    assert case.run().store.load(JOB) is not None
+    assert store.changes > write + times
+    assert store.load(JOB) is not None
     case.finished(*EPOCHS[:3], when="after the last epoch")

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType, SimpleNamespace
+from types import CodeType, FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,11 +25,17 @@ Choose = Callable[[int], Sequence[int]]
 
 
 class JumpingClock:
-    """Counts the product's functions that this thread calls; at one of them, a long time passes."""
+    """Counts the product's functions that this thread calls; at one of them, a long time passes.
 
-    def __init__(self) -> None:
-        self.calls = 0
-        self.jumped = 0.0
+    Args:
+        sends: the function whose calls are noted.
+    """
+
+    def __init__(self, sends: CodeType) -> None:
+        self.calls, self.jumped = 0, 0.0
+        self.sent: list[float] = []
+        """When the function was called, since the last ``jumping`` began."""
+        self._sends = sends
 
     def monotonic(self) -> float:
         return time.monotonic() + self.jumped
@@ -37,9 +43,12 @@ class JumpingClock:
     @contextmanager
     def jumping(self, at: int) -> Iterator[None]:
         self.calls, self.jumped = 0, 0.0
+        self.sent.clear()
 
         def called(frame: FrameType, event: str, arg: object) -> None:
             name = frame.f_code.co_filename
+            if event == "call" and frame.f_code is self._sends:
+                self.sent.append(self.monotonic())
             if event == "call" and name.startswith(ROOT) and "/abs_" in name:
                 self.calls += 1
                 if self.calls == at:
@@ -71,15 +80,7 @@ class Stalls:
         patch: pytest.MonkeyPatch,
     ) -> None:
         self._new_store, self._first, self._changed = new_store, first, changed
-        self._clock, self._sent = JumpingClock(), list[float]()
-        owner, name = sends
-        right = getattr(owner, name)
-
-        def sending(*given: object, **more: object) -> object:
-            self._sent.append(self._clock.monotonic())
-            return right(*given, **more)
-
-        patch.setattr(owner, name, sending)
+        self._clock = JumpingClock(getattr(*sends).__code__)
         patch.setattr(contracts, "time", SimpleNamespace(monotonic=self._clock.monotonic))
 
     def check(self, choose: Choose = lambda count: range(1, count + 1)) -> int:
@@ -100,14 +101,14 @@ class Stalls:
     def _change(self, version: Version, at: int) -> tuple[Version, bool]:
         """The version of the first content again, and whether the change was told to be there."""
         store, job, told = self._new_store(), self._first.job, True
-        self._sent.clear()
         deadline = time.monotonic() + LONG / 2
         try:
             with self._clock.jumping(at):
                 store.compare_and_set(job, version, self._changed, deadline)
         except UnavailableError:
             told = False
-        late = [moment for moment in self._sent if moment >= deadline]
+        late = [moment for moment in self._clock.sent if moment >= deadline]
+        assert self._clock.sent or not told, "the change is there, and nothing has sent it"
         assert not late, f"the change was sent after its deadline, with a stall at call {at}"
         stored = store.load(job)
         assert stored is not None

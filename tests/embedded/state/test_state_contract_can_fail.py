@@ -11,34 +11,36 @@ import pyarrow as pa
 import pytest
 
 from abs_core.errors import ConfigError, CorruptionError
-from abs_embedded.state import heap, savepoint
+from abs_embedded.state import heap, local_store, savepoint
 from abs_embedded.state.columns import ColumnTable, Copy, Era, Slots, Store, Version, Words
 from abs_embedded.state.contracts import SnapshotStore, StateHandle, Values
 from abs_embedded.state.contracts import Version as Which
 from abs_embedded.state.heap import Base, Frozen, HeapBackend, HeapSnapshot, HeapTable, Layer
 from abs_embedded.state.keygroups import GroupRange
 from abs_embedded.state.local_store import LocalSnapshotStore
+from abs_embedded.state.shapes import Shaped
 from abs_embedded.testing import check_failures as failures
 from abs_embedded.testing import check_queries as queries
 from abs_embedded.testing import check_state as rules
 from abs_embedded.testing.check_queries import one_query_reads_one_checkpoint
 from abs_embedded.testing.check_state import Rule, check_state
 from abs_embedded.testing.state_case import StateSubject
+from tests.planted import Bug, Plant, planted
 
 from .conftest import damage
 
 
-def the_copy_is_the_live_state(patch: pytest.MonkeyPatch) -> None:
+def the_copy_is_the_live_state(plant: Plant) -> None:
     """The frozen layer stays the open one."""
 
     def freeze(self: HeapTable) -> Frozen:
         self.layers = (self.layers[0], *self.layers)
         return Frozen(self, self.layers[:-2])
 
-    patch.setattr(HeapTable, "freeze", freeze)
+    plant(HeapTable, "freeze", freeze)
 
 
-def values_are_looked_up_when_persisted(patch: pytest.MonkeyPatch) -> None:
+def values_are_looked_up_when_persisted(plant: Plant) -> None:
     """The copy holds the names of what changed, and not the values."""
     entries = heap._entries
 
@@ -46,73 +48,71 @@ def values_are_looked_up_when_persisted(patch: pytest.MonkeyPatch) -> None:
         found = entries(table, layer)
         return replace(found, values=table.get_many(found.keys, found.subs))
 
-    patch.setattr(heap, "_entries", late)
+    plant(heap, "_entries", late)
 
 
-def older_layers_win(patch: pytest.MonkeyPatch) -> None:
+def older_layers_win(plant: Plant) -> None:
     joined = heap.joined
-    patch.setattr(heap, "joined", lambda layers: joined([*reversed(layers)]))
+    plant(heap, "joined", lambda layers: joined([*reversed(layers)]))
 
 
-def increments_without_deletions(patch: pytest.MonkeyPatch) -> None:
+def increments_without_deletions(plant: Plant) -> None:
     entries = heap._entries
-    patch.setattr(
+    plant(
         heap,
         "_entries",
         lambda table, layer: entries(table, {k: v for k, v in layer.items() if v is not None}),
     )
 
 
-def a_failed_checkpoint_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+def a_failed_checkpoint_is_forgotten(plant: Plant) -> None:
     """What was frozen for it goes with it."""
 
     def thaw(self: HeapTable) -> None:
         self.layers = (self.layers[0], self.base)
 
-    patch.setattr(HeapTable, "thaw", thaw)
+    plant(HeapTable, "thaw", thaw)
 
 
-def increments_to_the_last_copy(patch: pytest.MonkeyPatch) -> None:
+def increments_to_the_last_copy(plant: Plant) -> None:
     """An increment holds what changed since the last copy, completed or not."""
-    patch.setattr(HeapTable, "thaw", lambda self: None)
+    plant(HeapTable, "thaw", lambda self: None)
 
-    patch.setattr(Frozen, "changes", lambda self: heap._entries(self.table, self.layers[0]))
+    plant(Frozen, "changes", lambda self: heap._entries(self.table, self.layers[0]))
 
 
-def deletions_are_not_merged(patch: pytest.MonkeyPatch) -> None:
+def deletions_are_not_merged(plant: Plant) -> None:
     def settle(self: HeapTable, layer: Layer) -> None:
         self.base.update({k: v for k, v in layer.items() if v is not None})
 
-    patch.setattr(HeapTable, "settle", settle)
+    plant(HeapTable, "settle", settle)
 
 
-def the_base_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+def the_base_is_forgotten(plant: Plant) -> None:
     """The handle of an increment names the increment only."""
-    patch.setattr(Base, "of", lambda handle: Base((), 0))
+    plant(Base, "of", lambda handle: Base((), 0))
 
 
-def key_groups_are_ignored(patch: pytest.MonkeyPatch) -> None:
+def key_groups_are_ignored(plant: Plant) -> None:
     """Each subtask restores all there is."""
     read = savepoint.read
-    patch.setattr(heap, "read", lambda store, blobs, _: read(store, blobs, GroupRange(0, 1 << 15)))
+    plant(heap, "read", lambda store, blobs, _: read(store, blobs, GroupRange(0, 1 << 15)))
 
 
-def keys_of_others_are_kept(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(GroupRange, "check", lambda self, groups: None)
+def keys_of_others_are_kept(plant: Plant) -> None:
+    plant(GroupRange, "check", lambda self, groups: None)
 
 
-def half_of_the_key_groups_is_left_out(patch: pytest.MonkeyPatch) -> None:
+def half_of_the_key_groups_is_left_out(plant: Plant) -> None:
     read = savepoint.read
-    patch.setattr(
-        heap, "read", lambda s, b, groups: read(s, b, GroupRange(groups.start, groups.stop - 1))
-    )
+    plant(heap, "read", lambda s, b, groups: read(s, b, GroupRange(groups.start, groups.stop - 1)))
 
 
-def only_one_handle_is_restored(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(heap, "overlapping", lambda handles, *_: list(handles)[:1])
+def only_one_handle_is_restored(plant: Plant) -> None:
+    plant(heap, "overlapping", lambda handles, *_: list(handles)[:1])
 
 
-def unclaimed_state_is_dropped(patch: pytest.MonkeyPatch) -> None:
+def unclaimed_state_is_dropped(plant: Plant) -> None:
     tables, table = HeapBackend.tables, HeapBackend.table
 
     def asked(self: HeapBackend, name: str, shape: str) -> HeapTable | ColumnTable:
@@ -122,11 +122,11 @@ def unclaimed_state_is_dropped(patch: pytest.MonkeyPatch) -> None:
     def claimed(self: HeapBackend) -> list[HeapTable | ColumnTable]:
         return [t for t in tables(self) if t.name in self.__dict__.get("asked", ())]
 
-    patch.setattr(HeapBackend, "table", asked)
-    patch.setattr(HeapBackend, "tables", claimed)
+    plant(HeapBackend, "table", asked)
+    plant(HeapBackend, "tables", claimed)
 
 
-def a_dropped_state_stays_in_the_base(patch: pytest.MonkeyPatch) -> None:
+def a_dropped_state_stays_in_the_base(plant: Plant) -> None:
     drop = HeapBackend.drop
 
     def careless(self: HeapBackend, name: str) -> None:
@@ -134,10 +134,10 @@ def a_dropped_state_stays_in_the_base(patch: pytest.MonkeyPatch) -> None:
         drop(self, name)
         self._base = base
 
-    patch.setattr(HeapBackend, "drop", careless)
+    plant(HeapBackend, "drop", careless)
 
 
-def a_restored_savepoint_is_a_base(patch: pytest.MonkeyPatch) -> None:
+def a_restored_savepoint_is_a_base(plant: Plant) -> None:
     """A checkpoint names blobs that lie in another store."""
     restore = HeapBackend.restore
 
@@ -147,21 +147,19 @@ def a_restored_savepoint_is_a_base(patch: pytest.MonkeyPatch) -> None:
         restore(self, handles, source)
         self._base = Base.of(handles[0])
 
-    patch.setattr(HeapBackend, "restore", careless)
+    plant(HeapBackend, "restore", careless)
 
 
-def blobs_are_not_checked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("abs_embedded.state.local_store.checked", lambda ref, content: content or b"")
+def blobs_are_not_checked(plant: Plant) -> None:
+    plant(local_store, "checked", lambda ref, content: content or b"")
 
 
-def committed_is_live(patch: pytest.MonkeyPatch) -> None:
+def committed_is_live(plant: Plant) -> None:
     read = HeapBackend.read
-    patch.setattr(
-        HeapBackend, "read", lambda self, name, keys, _: read(self, name, keys, Which.LIVE)
-    )
+    plant(HeapBackend, "read", lambda self, name, keys, _: read(self, name, keys, Which.LIVE))
 
 
-def committed_is_the_last_copy(patch: pytest.MonkeyPatch) -> None:
+def committed_is_the_last_copy(plant: Plant) -> None:
     snapshot = HeapBackend.snapshot
 
     def early(self: HeapBackend, checkpoint: int) -> HeapSnapshot:
@@ -171,10 +169,10 @@ def committed_is_the_last_copy(patch: pytest.MonkeyPatch) -> None:
                 part.table.base.update(part.layers[0])
         return taken
 
-    patch.setattr(HeapBackend, "snapshot", early)
+    plant(HeapBackend, "snapshot", early)
 
 
-def sub_keys_outlive_their_entries(patch: pytest.MonkeyPatch) -> None:
+def sub_keys_outlive_their_entries(plant: Plant) -> None:
     def items(self: HeapTable, key: bytes) -> list[tuple[bytes, bytes]]:
         return [(s, self.get_many([key], [s])[0] or b"") for s in sorted(self._subs.get(key, ()))]
 
@@ -182,38 +180,36 @@ def sub_keys_outlive_their_entries(patch: pytest.MonkeyPatch) -> None:
         for key, sub in names:
             self._subs.setdefault(key, set()).add(sub)
 
-    patch.setattr(HeapTable, "items", items)
-    patch.setattr(HeapTable, "_index", index)
+    plant(HeapTable, "items", items)
+    plant(HeapTable, "_index", index)
 
 
-def shapes_are_not_compared(patch: pytest.MonkeyPatch) -> None:
+def shapes_are_not_compared(plant: Plant) -> None:
     def declare(self: Any, name: str, shape: str) -> None:
         self._shapes[name] = shape
 
-    patch.setattr("abs_embedded.state.shapes.Shaped.declare", declare)
+    plant(Shaped, "declare", declare)
 
 
-def empty_is_absent(patch: pytest.MonkeyPatch) -> None:
+def empty_is_absent(plant: Plant) -> None:
     get_many = HeapTable.get_many
-    patch.setattr(
-        HeapTable, "get_many", lambda *given: [value or None for value in get_many(*given)]
-    )
+    plant(HeapTable, "get_many", lambda *given: [value or None for value in get_many(*given)])
 
 
 # In columns
 
 
-def overwritten_values_are_not_kept(patch: pytest.MonkeyPatch) -> None:
+def overwritten_values_are_not_kept(plant: Plant) -> None:
     def write(self: Store, at: Slots, new: Words) -> None:
         fresh = at[self.stamps[at] < self.era.number]
         self.era.before.append((fresh[:0], self.words.take(fresh[:0])))
         self.stamps[fresh] = self.era.number
         self.words.put(at, new)
 
-    patch.setattr(Store, "write", write)
+    plant(Store, "write", write)
 
 
-def single_values_are_not_kept(patch: pytest.MonkeyPatch) -> None:
+def single_values_are_not_kept(plant: Plant) -> None:
     """A write of one key by itself keeps nothing of what it overwrites."""
 
     def put(self: ColumnTable, key: bytes, value: bytes | None) -> None:
@@ -221,32 +217,32 @@ def single_values_are_not_kept(patch: pytest.MonkeyPatch) -> None:
             self.store.claim([key]), Words.from_array(pa.array([value], pa.binary(8)))
         )
 
-    patch.setattr(ColumnTable, "put", put)
+    plant(ColumnTable, "put", put)
 
 
-def values_are_kept_after_they_are_overwritten(patch: pytest.MonkeyPatch) -> None:
+def values_are_kept_after_they_are_overwritten(plant: Plant) -> None:
     write = Store.write
 
     def late(self: Store, at: Slots, new: Words) -> None:
         self.words.put(at, new)
         write(self, at, new)
 
-    patch.setattr(Store, "write", late)
+    plant(Store, "write", late)
 
 
-def later_eras_are_put_back_last(patch: pytest.MonkeyPatch) -> None:
+def later_eras_are_put_back_last(plant: Plant) -> None:
     after = Era.after
-    patch.setattr(Era, "after", lambda self: reversed(list(after(self))))
+    plant(Era, "after", lambda self: reversed(list(after(self))))
 
 
-def an_era_has_no_end(patch: pytest.MonkeyPatch) -> None:
+def an_era_has_no_end(plant: Plant) -> None:
     def close(self: ColumnTable) -> Version:
         return Version(self.store, self.store.era, len(self.store.names))
 
-    patch.setattr(ColumnTable, "_close", close)
+    plant(ColumnTable, "_close", close)
 
 
-def changes_of_a_column_are_those_since_the_last_copy(patch: pytest.MonkeyPatch) -> None:
+def changes_of_a_column_are_those_since_the_last_copy(plant: Plant) -> None:
     freeze = ColumnTable.freeze
 
     def newest(self: ColumnTable) -> Copy:
@@ -254,23 +250,23 @@ def changes_of_a_column_are_those_since_the_last_copy(patch: pytest.MonkeyPatch)
         self.__dict__["last"], since = copy.version, self.__dict__.get("last", copy.since)
         return replace(copy, since=since)
 
-    patch.setattr(ColumnTable, "freeze", newest)
+    plant(ColumnTable, "freeze", newest)
 
 
-def deleted_numbers_are_still_there(patch: pytest.MonkeyPatch) -> None:
+def deleted_numbers_are_still_there(plant: Plant) -> None:
     put = Words.put
 
     def only_new(self: Words, at: Slots, new: Words) -> None:
         put(self, at[new.there], new.take(new.there))
 
-    patch.setattr(Words, "put", only_new)
+    plant(Words, "put", only_new)
 
 
-def committed_numbers_are_the_present_ones(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ColumnTable, "committed", ColumnTable.get_many)
+def committed_numbers_are_the_present_ones(plant: Plant) -> None:
+    plant(ColumnTable, "committed", ColumnTable.get_many)
 
 
-CAUGHT_IN_COLUMNS: dict[Callable[[pytest.MonkeyPatch], None], Rule] = {
+CAUGHT_IN_COLUMNS: dict[Bug, Rule] = {
     overwritten_values_are_not_kept: rules.a_copy_is_not_changed_by_later_writes,
     single_values_are_not_kept: failures.a_failed_checkpoint_is_part_of_the_next,
     values_are_kept_after_they_are_overwritten: rules.a_copy_is_not_changed_by_later_writes,
@@ -282,7 +278,7 @@ CAUGHT_IN_COLUMNS: dict[Callable[[pytest.MonkeyPatch], None], Rule] = {
 }
 
 
-def nobody_says_moving(patch: pytest.MonkeyPatch) -> None:
+def nobody_says_moving(plant: Plant) -> None:
     """The old number is told until the merge is over."""
     merging = HeapBackend.notify_complete
 
@@ -304,17 +300,15 @@ def nobody_says_moving(patch: pytest.MonkeyPatch) -> None:
         self._pending[checkpoint].parts.clear()
         return self
 
-    patch.setattr(HeapBackend, "committed", property(hidden, tell), raising=False)
-    patch.setattr(HeapBackend, "notify_complete", slow)
+    plant(HeapBackend, "committed", property(hidden, tell))
+    plant(HeapBackend, "notify_complete", slow)
 
 
-def the_committed_number_stays(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(
-        HeapBackend, "committed", property(lambda self: 1, lambda self, n: None), raising=False
-    )
+def the_committed_number_stays(plant: Plant) -> None:
+    plant(HeapBackend, "committed", property(lambda self: 1, lambda self, n: None))
 
 
-CAUGHT: dict[Callable[[pytest.MonkeyPatch], None], Rule] = {
+CAUGHT: dict[Bug, Rule] = {
     the_copy_is_the_live_state: rules.a_copy_is_not_changed_by_later_writes,
     values_are_looked_up_when_persisted: rules.a_copy_is_not_changed_while_it_is_persisted,
     older_layers_win: rules.increments_add_up_to_the_whole,
@@ -350,14 +344,12 @@ CAUGHT: dict[Callable[[pytest.MonkeyPatch], None], Rule] = {
     ids=lambda given: getattr(given, "__name__", ""),
 )
 def test_the_check_catches(
-    bug: Callable[[pytest.MonkeyPatch], None],
+    bug: Bug,
     flat: str,
     new_store: Callable[[], LocalSnapshotStore],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     subject = StateSubject(HeapBackend, new_store, damage, flat=flat)
     rule = {**CAUGHT, **CAUGHT_IN_COLUMNS}[bug]
     check_state(subject, [rule])
-    bug(monkeypatch)
-    with pytest.raises((AssertionError, ConfigError, CorruptionError, KeyError)):
+    with planted(bug, by=(AssertionError, ConfigError, CorruptionError, KeyError)):
         check_state(subject, [rule])
