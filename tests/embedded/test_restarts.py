@@ -262,9 +262,7 @@ def test_a_region_that_fails_before_the_first_decision_begins_where_the_run_bega
     def failing(context: TaskContext) -> Operator:
         if fails and context.task.subtask == 1:
             fails.clear()
-            raise_at = process(context)
-            raise_at.on_batch = _raise  # type: ignore[method-assign]
-            return raise_at
+            return _Raises()
         return process(context)
 
     built.nodes["count"].make = failing
@@ -279,8 +277,9 @@ def test_a_region_that_fails_before_the_first_decision_begins_where_the_run_bega
     assert set(again.values()) <= {1, 2}
 
 
-def _raise(port: int, batch: object, emit: object) -> None:
-    raise RuntimeError("planted")
+class _Raises(Operator):
+    def on_batch(self, port: int, batch: object, emit: object) -> None:
+        raise RuntimeError("planted")
 
 
 def test_a_failure_while_a_run_is_stopped_is_logged(

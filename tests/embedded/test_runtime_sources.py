@@ -58,8 +58,9 @@ def test_a_source_under_the_id_that_another_operator_had_begins_at_its_beginning
 def test_the_log_of_an_endless_job_is_folded_up_to_what_a_kept_snapshot_needs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in (("KEPT", 2), ("_FOLD_AFTER", 4), ("_FOLD_ANYWAY", 4)):
-        monkeypatch.setattr(logs, name, value)
+    monkeypatch.setattr(logs, "KEPT", 2)
+    monkeypatch.setattr(logs, "_FOLD_AFTER", 4)
+    monkeypatch.setattr(logs, "_FOLD_ANYWAY", 4)
     bench, folder, log = Bench(tmp_path), tmp_path / "in", tmp_path / "log"
     folder.mkdir()
     given = {"path": str(folder), "fileformat": "json", "log": str(log)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -19,6 +18,7 @@ from tests.embedded.bench import Bench
 from tests.embedded.jobs.counting import graph
 from tests.embedded.test_a_newer_run import MANY, run_on
 from tests.kit.stopped import Pause, Stopped, StoppedSink
+from tests.planted import Bug, Plant, planted
 from tests.sample import members
 
 pytestmark = pytest.mark.long
@@ -85,21 +85,21 @@ def test_a_leader_that_is_stopped_at_any_call_deletes_nothing_of_its_successor(
     stop_at(bench, at)
 
 
-def _looks_at_no_generation(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(StoreKeeper, "_check_newest", lambda *_: None)
+def _looks_at_no_generation(plant: Plant) -> None:
+    plant(StoreKeeper, "_check_newest", lambda *_: None)
 
 
-def _sweeps_whatever_is_not_named(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(retention, "_number", lambda key: -1)
+def _sweeps_whatever_is_not_named(plant: Plant) -> None:
+    plant(retention, "_number", lambda key: -1)
 
 
-def _takes_what_a_newer_run_deleted_for_damage(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Coordinator, "check_leads", lambda _: None)
+def _takes_what_a_newer_run_deleted_for_damage(plant: Plant) -> None:
+    plant(Coordinator, "check_leads", lambda _: None)
 
 
 DELETES = BEGUN + 15
 """About this call a checkpoint is decided, and others are deleted."""
-BUGS: dict[Callable[[pytest.MonkeyPatch], None], int] = {
+BUGS: dict[Bug, int] = {
     _looks_at_no_generation: DELETES,
     _sweeps_whatever_is_not_named: DELETES,
     _takes_what_a_newer_run_deleted_for_damage: BEGUN,
@@ -115,14 +115,7 @@ RARE = _sweeps_whatever_is_not_named  # found by one call in twenty
     [pytest.param(bug, marks=[pytest.mark.campaign] * (bug is RARE)) for bug in BUGS],
     ids=lambda bug: bug.__name__,
 )
-def test_it_finds_a_leader_that(
-    bug: Callable[[pytest.MonkeyPatch], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bug(monkeypatch)
-
-    def stop_at_some() -> None:
+def test_it_finds_a_leader_that(bug: Bug, tmp_path: Path) -> None:
+    with planted(bug):
         for at in sorted(range(BEGUN, POSITIONS), key=lambda at: abs(at - BUGS[bug])):
             stop_at(Bench(tmp_path / str(at)), at)
-
-    with pytest.raises(AssertionError):
-        stop_at_some()

@@ -15,6 +15,7 @@ from abs_embedded.state.contracts import SnapshotStore
 from abs_embedded.state.local_store import LocalSnapshotStore
 from abs_embedded.state.retention import sweep
 from abs_embedded.testing.check_snapshot_store import check_snapshot_store
+from tests.planted import planted
 
 from .conftest import Change, damage
 
@@ -31,10 +32,10 @@ def test_a_local_store_keeps_the_contract(new_store: Callable[[], LocalSnapshotS
 
 
 def test_a_store_that_forgets_to_check_is_caught(
-    new_store: Callable[[], LocalSnapshotStore], monkeypatch: pytest.MonkeyPatch
+    new_store: Callable[[], LocalSnapshotStore],
 ) -> None:
-    monkeypatch.setattr(local_store, "checked", lambda ref, content: content or b"")
-    with pytest.raises(AssertionError, match="CorruptionError was not raised"):
+    checks_nothing = (local_store, "checked", lambda ref, content: content or b"")
+    with planted(checks_nothing, match="CorruptionError was not raised"):
         check_snapshot_store(new_store, damage, damage_record)
 
 

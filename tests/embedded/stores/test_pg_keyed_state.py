@@ -33,6 +33,7 @@ from abs_embedded.testing import check_state as rules
 from abs_embedded.testing.check_state import RULES, Rule, check_state
 from abs_embedded.testing.state_case import KEYS, Model, StateCase, StateSubject
 from tests import sample
+from tests.planted import Bug, Plant, planted
 
 pytestmark = pytest.mark.services
 WAYS: dict[str, Callable[[Server], NewBackend]] = {
@@ -181,17 +182,17 @@ def _prepared(case: StateCase, url: str) -> int:
     return int(count)
 
 
-def all_generations_count(patch: pytest.MonkeyPatch) -> None:
+def all_generations_count(plant: Plant) -> None:
     limits = dict.fromkeys(range(100), 1 << 60)
     seen = {"generations": list(limits), "limits": list(limits.values())}
-    patch.setattr(MvccState, "visible", lambda _: seen)
+    plant(MvccState, "visible", lambda _: seen)
 
 
-def older_runs_stay_prepared(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(TwoPhaseState, "_settle", lambda *_: None)
+def older_runs_stay_prepared(plant: Plant) -> None:
+    plant(TwoPhaseState, "_settle", lambda *_: None)
 
 
-def what_is_prepared_is_committed(patch: pytest.MonkeyPatch) -> None:
+def what_is_prepared_is_committed(plant: Plant) -> None:
     persist = TwoPhaseState.persist
 
     def early(
@@ -201,23 +202,23 @@ def what_is_prepared_is_committed(patch: pytest.MonkeyPatch) -> None:
         self.commit(checkpoint)
         return extra
 
-    patch.setattr(TwoPhaseState, "persist", early)
+    plant(TwoPhaseState, "persist", early)
 
 
-def the_value_before_is_the_last_written(patch: pytest.MonkeyPatch) -> None:
+def the_value_before_is_the_last_written(plant: Plant) -> None:
     careless = state_opaque._PUT.replace("t.checkpoint <= %(committed)s", "true")
-    patch.setattr(state_opaque, "_PUT", careless)
+    plant(state_opaque, "_PUT", careless)
 
 
-def nothing_is_fenced(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(StateTables, "_check", lambda *_: None)
+def nothing_is_fenced(plant: Plant) -> None:
+    plant(StateTables, "_check", lambda *_: None)
 
 
-def registers_are_not_told_apart(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(StateTables, "_check_owner", lambda *_: None)
+def registers_are_not_told_apart(plant: Plant) -> None:
+    plant(StateTables, "_check_owner", lambda *_: None)
 
 
-CAUGHT: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, Rule]] = {
+CAUGHT: dict[Bug, tuple[str, Rule]] = {
     all_generations_count: (
         "mvcc",
         failures.a_crash_before_the_record_goes_back_to_the_one_before,
@@ -242,11 +243,6 @@ CAUGHT: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, Rule]] = {
 @pytest.mark.parametrize(
     ("bug", "way"), [(bug, way) for bug, (way, _) in CAUGHT.items()], indirect=["way"]
 )
-def test_the_check_catches(
-    bug: Callable[[pytest.MonkeyPatch], None],
-    subject: StateSubject,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    bug(monkeypatch)
-    with pytest.raises((AssertionError, AbsError)):
+def test_the_check_catches(bug: Bug, subject: StateSubject) -> None:
+    with planted(bug, by=(AssertionError, AbsError)):
         check_state(subject, [CAUGHT[bug][1]])
