@@ -369,8 +369,8 @@ def _same_as_alone(change: Given) -> bool:
     first, second = (KafkaSourceOptions.parse(each, batch=True) for each in (plain, given))
     with closing(cluster(first.client)), closing(cluster(second.client)):
         for options in (first, second):
-            made = filters.AttemptFilter(options, "t")._options
-            kept = filters.attempt_filter(options, "t")._options
+            made = filters.SideTopic(options, "t")._options
+            kept = filters.attempt_filter(options, "t")._side._options
             if (kept, lookup(options)._patience) != (made, options.patience):
                 return False
     return True
@@ -385,7 +385,7 @@ def test_what_sources_share_is_as_alone_whatever_their_options() -> None:
 
 def test_a_filter_that_is_kept_without_its_patience_is_found() -> None:
     def old(options: KafkaSourceOptions, topic: str) -> filters.AttemptFilter:
-        make = lambda: filters.AttemptFilter(options, topic)  # noqa: E731
+        make = lambda: filters.AttemptFilter(filters.SideTopic(options, topic))  # noqa: E731
         return cluster(options.client).kept(("attempt filter", topic), make)
 
     with planted((filters, "attempt_filter", old)):

@@ -28,8 +28,8 @@ from abs_sources.files import FileOptions, FileSource
 from abs_sources.files.cells import WriteOnceMemory
 from abs_sources.files.log import SeenLog
 from abs_sources.files.readers import log_of
-from abs_sources.kafka import attempt_filter, bounds
-from abs_sources.kafka.offsets import Range
+from abs_sources.kafka import bounds
+from abs_sources.kafka.offsets import Range, TopicOffsets
 from abs_sources.kafka.options import KafkaSourceOptions
 from abs_sources.kafka.planning import Facts
 from abs_sources.kafka.reader import KafkaReader
@@ -107,14 +107,27 @@ def test_text_files_have_one_column_of_text(tmp_path: Path) -> None:
     FileSource(options, TEXT)
 
 
-def test_a_log_to_which_others_always_add_first_is_an_error(
-    tmp_path: Path, monkeypatch: Patch
-) -> None:
+class Crowded(WriteOnceMemory):
+    """Cells to which another process adds first, each time."""
+
+    others = 0
+
+    def put_new(self, name: str, content: bytes) -> bool:
+        if not name.startswith("entry-"):
+            return super().put_new(name, content)
+        self.others += 1
+        theirs = json.loads(content)
+        theirs["files"] = [[f"{self.others}.txt", *more] for _, *more in theirs["files"]]
+        super().put_new(name, json.dumps(theirs).encode())
+        return False
+
+
+def test_a_log_to_which_others_always_add_first_is_an_error(tmp_path: Path) -> None:
     disk = Folder(tmp_path)
     put(disk, "a", 1)
     source = source_on(disk)
+    source._log = SeenLog(Crowded(), "/data")
     start = source.initial()
-    monkeypatch.setattr(SeenLog, "append", lambda *_: False)
     error = raises(UnavailableError, lambda: source.latest(start, Limit()))
     assert "keep adding files" in error.what
 
@@ -152,46 +165,36 @@ def test_a_list_of_partitions_is_read_whole_or_refused(text: str) -> None:
         bounds.assigned(text)
 
 
+class Known(KafkaSource):
+    """Asks no broker."""
+
+    def _facts(self, place: TopicOffsets | None = None) -> Facts:
+        return FACTS
+
+
 @pytest.fixture
-def source(monkeypatch: Patch) -> Any:
-    monkeypatch.setattr(KafkaSource, "_facts", lambda *_, **__: FACTS)
-    return KafkaSource(OPTIONS)
+def source() -> Known:
+    return Known(OPTIONS)
 
 
 @pytest.mark.parametrize("offset", [4, 10])
-def test_a_start_or_an_end_where_no_record_is_is_refused(
-    offset: int, source: Any, monkeypatch: Patch
-) -> None:
-    monkeypatch.setattr(KafkaSource, "_resolved", lambda *_: {("t", 0): offset})
-    assert "has offsets from 5 to 9" in raises(OptionError, source.initial).what
-    end: Any = object()
-    source = KafkaSource(replace(OPTIONS, end=end))
-    error = raises(OptionError, lambda: source._ending(FACTS, {("t", 0): 5}))
+def test_a_start_or_an_end_where_no_record_is_is_refused(offset: int, source: Known) -> None:
+    there = bounds.Bound(offsets={("t", 0): offset})
+    error = raises(OptionError, Known(replace(OPTIONS, start=there)).initial)
+    assert "has offsets from 5 to 9" in error.what
+    ending = Known(replace(OPTIONS, end=there))
+    error = raises(OptionError, lambda: ending.latest(source.initial(), Limit()))
     assert f"cannot be read up to {offset}" in error.what
 
 
-def test_a_topic_that_the_source_reads_no_longer_is_not_left_out(source: Any) -> None:
+def test_a_topic_that_the_source_reads_no_longer_is_not_left_out(source: Known) -> None:
     split = Range("other", "id", 0, 1, None).split
     assert "no longer reads it" in raises(ReplayMismatchError, lambda: source.open(split)).what
 
 
 @pytest.mark.parametrize("left", [[], [Range("t", "id", 0, 1, 5).split]])
-def test_a_bounded_source_is_not_continued_without_an_end(left: list[Split], source: Any) -> None:
+def test_a_bounded_source_is_not_continued_without_an_end(left: list[Split], source: Known) -> None:
     assert "cannot be continued" in raises(ConfigError, lambda: source.resumed(left)).what
-
-
-def test_a_side_topic_that_was_made_anew_decides_nothing(monkeypatch: Patch) -> None:
-    filter_ = attempt_filter.AttemptFilter(OPTIONS, "t")
-    ids = ["first", "first", "second"]
-    asked = SimpleNamespace(
-        topics=lambda *_: {filter_._side: SimpleNamespace(id=ids.pop(0))},
-        first=lambda places: dict.fromkeys(places, 0),
-        end=lambda places: dict.fromkeys(places, 0),
-    )
-    monkeypatch.setattr(attempt_filter, "lookup", lambda _: asked)
-    filter_.winners()
-    filter_.winners()
-    assert "created again" in raises(ReplayMismatchError, filter_.winners).what
 
 
 def test_a_record_that_was_decided_and_is_undecided_now_is_not_left_out() -> None:

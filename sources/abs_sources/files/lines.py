@@ -79,6 +79,11 @@ class CsvForm:
             return lines
         if escape in (b"", quote) and _is_quoted_plainly(lines, quote, self.sep.encode()):
             return lines
+        return self._by_pattern(lines, name)
+
+    def _by_pattern(self, lines: bytes, name: str) -> bytes:
+        """As ``plain``, of lines that end with ``\\n``."""
+        quote, escape = self.quote.encode(), self.escape.encode()
         q, e, sep = map(re.escape, (quote, escape, self.sep.encode()))
         inside = (
             b"[^%b\n]++|%b%b" % (q, q, q) if e in (b"", q) else b"[^%b%b\n]++|%b[^\n]" % (q, e, e)

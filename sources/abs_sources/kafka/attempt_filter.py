@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from contextlib import closing
 
 import pyarrow as pa
@@ -16,11 +17,8 @@ from abs_sources.kafka.options import KafkaSourceOptions
 from abs_sources.kafka.reader import KafkaReader, rest_until_undecided
 
 
-class AttemptFilter:
-    """Filters the records of one topic; reads on in its side topic at an undecided one.
-
-    Thread-safe. Use ``attempt_filter``: a process then reads the side topic once, not per split.
-    The side topic is created before the first attempt writes: attempts without one are an error.
+class SideTopic:
+    """The winners records of one topic. The calls raise as ``Lookup`` and ``KafkaReader``.
 
     Args:
         topic: the data's.
@@ -31,7 +29,39 @@ class AttemptFilter:
         client = options.client.with_(**{"isolation.level": "read_committed"})
         # No other option of a job counts here: jobs of different ones share it (``attempt_filter``).
         self._options = KafkaSourceOptions(client, winners=False, waits=options.waits)
-        self._side = side_topic(topic)
+        self.name = side_topic(topic)
+
+    def id(self) -> str | None:
+        """Of the topic of this name now; None if there is none."""
+        # A broker that does not know it is not believed at once.
+        found = lookup(self._options).topics([self.name], {self.name: None}).get(self.name)
+        return None if found is None else found.id
+
+    def first(self) -> int:
+        """The oldest existing offset."""
+        return lookup(self._options).first([(self.name, 0)])[self.name, 0]
+
+    def end(self) -> int:
+        """The offset after the last record that is committed now."""
+        return lookup(self._options).end([(self.name, 0)])[self.name, 0]
+
+    def values(self, id_: str, start: int, end: int) -> Iterator[bytes | None]:
+        """The values of the records of a range, of the topic that has this id."""
+        part = Range(self.name, id_, 0, start, end)
+        with closing(KafkaReader(self._options, part)) as reader:
+            for batch in rest_until_undecided(reader):
+                yield from batch.column("value").to_pylist()
+
+
+class AttemptFilter:
+    """Filters the records of one topic; reads on in its side topic at an undecided one.
+
+    Thread-safe. Use ``attempt_filter``: a process then reads the side topic once, not per split.
+    The side topic is created before the first attempt writes: attempts without one are an error.
+    """
+
+    def __init__(self, side: SideTopic) -> None:
+        self._side = side
         self._topic_id: str | None = None
         self._winners: Winners | None = None
         self._next = 0
@@ -58,27 +88,22 @@ class AttemptFilter:
             return self._read_on()
 
     def _read_on(self) -> Winners:
-        ask, place = lookup(self._options), (self._side, 0)
-        # A broker that does not know it is not believed at once.
-        topic = ask.topics([self._side], {self._side: None}).get(self._side)
-        if topic is None:
+        id_ = self._side.id()
+        if id_ is None:
             return Winners(there=False)
         if self._winners is None:
-            self._topic_id = topic.id
-            self._next = ask.first([place])[place]
+            self._topic_id = id_
+            self._next = self._side.first()
             self._winners = Winners(complete=self._next == 0)
-        if topic.id != self._topic_id:
+        if id_ != self._topic_id:
             raise ReplayMismatchError(
-                f"Kafka: the side topic {self._side} was deleted and created again: what it "
+                f"Kafka: the side topic {self._side.name} was deleted and created again: what it "
                 "recorded about earlier records is lost.",
                 remedy="write to a new topic; winners=false reads the records of every attempt.",
             )
-        end = ask.end([place])[place]
+        end = self._side.end()
         if end > self._next:
-            part = Range(self._side, self._topic_id, 0, self._next, end)
-            with closing(KafkaReader(self._options, part)) as reader:
-                for batch in rest_until_undecided(reader):
-                    self._winners.read(batch.column("value").to_pylist())
+            self._winners.read(self._side.values(id_, self._next, end))
             self._next = end
         return self._winners
 
@@ -86,7 +111,7 @@ class AttemptFilter:
 def attempt_filter(options: KafkaSourceOptions, topic: str) -> AttemptFilter:
     """The process's only filter of a topic and patience; a forked process has its own."""
     key = "attempt filter", topic, options.waits
-    return cluster(options.client).kept(key, lambda: AttemptFilter(options, topic))
+    return cluster(options.client).kept(key, lambda: AttemptFilter(SideTopic(options, topic)))
 
 
 def decided_until(options: KafkaSourceOptions, part: Range) -> int:

@@ -6,7 +6,7 @@ oldest one to the end at the call.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -70,18 +70,28 @@ def undecided(
     how = {"startingOffsets": "earliest", "includeHeaders": "true", "failOnDataLoss": "false"}
     how["patience"] = f"{patience:g}"
     options = KafkaSourceOptions.parse({**settings, **fixed, **how})
-    attempts = attempt_filter(options, topic)
+    return undecided_in(_batches(KafkaSource(options)), attempt_filter(options, topic).winners)
+
+
+def undecided_in(
+    batches: Iterable[pa.RecordBatch], winners: Callable[[], Winners]
+) -> list[Undecided]:
+    """The attempts in all of a topic's records that are undecided after these were read.
+
+    Args:
+        winners: the decisions at the call.
+    """
     decided: Winners | None = None
     by_handle: dict[HandleName, Undecided] = {}
-    for batch in _batches(KafkaSource(options)):
+    for batch in batches:
         for attempt in _attempts(batch):
-            decided = attempts.winners() if decided is None else decided
+            decided = winners() if decided is None else decided
             if decided.counts(attempt.handle) is None:
                 earlier = by_handle.get(attempt.handle)
                 by_handle[attempt.handle] = (
                     attempt if earlier is None else earlier.with_more(attempt)
                 )
-    decided = attempts.winners() if by_handle else Winners()
+    decided = winners() if by_handle else Winners()
     return [entry for handle, entry in sorted(by_handle.items()) if decided.counts(handle) is None]
 
 

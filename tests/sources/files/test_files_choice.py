@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from abs_core.errors import ConfigError, OptionError, RefusedError, ReplayMismatchError
 from abs_core.source import Limit
 from abs_sources.files import FileOptions, FileSource
+from abs_sources.files.local import LocalStore
 from abs_sources.files.log import KEPT
 from abs_sources.files.pattern import Pattern, literal
 from tests.sources.files.fill import TEXT, Folder
@@ -135,21 +136,22 @@ def test_a_path_names_a_folder_a_file_or_a_glob(
     assert sorted(word for words_ in found for word in words_) == expected
 
 
-def test_a_file_that_goes_while_the_folder_is_listed_is_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class Going(Pattern):
+    """The file of this name goes when its name is read already."""
+
+    def wants(self, path: str) -> bool:
+        if path == "goes":
+            Path(self.root, path).unlink()
+        return super().wants(path)
+
+
+def test_a_file_that_goes_while_the_folder_is_listed_is_passed_over(tmp_path: Path) -> None:
     disk = Folder(tmp_path)
     for name in ("goes", "stays"):
         put(disk, name, 1)
-    wants = Pattern.wants
-
-    def going(pattern: Pattern, path: str) -> bool:
-        if path == "goes":
-            (disk.path / path).unlink()  # its name is read already
-        return wants(pattern, path)
-
-    monkeypatch.setattr(Pattern, "wants", going)
-    assert epochs(source_on(disk), Limit()) == [["stays"]]
+    options = FileOptions.parse({**disk.given, "fileformat": "text"}, streaming=True)
+    store = LocalStore(Going(str(disk.path)))
+    assert epochs(FileSource(options, TEXT, store), Limit()) == [["stays"]]
 
 
 @pytest.mark.parametrize(

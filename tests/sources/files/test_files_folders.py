@@ -23,6 +23,7 @@ from abs_sinks.s3.partitions import NULL_FOLDER, Partitioning
 from abs_sinks.text import plain_text
 from abs_sources.files import FileOptions, FileSource
 from abs_sources.files.formats import FolderColumns
+from tests.planted import planted
 from tests.sources.files.spark_folders import (
     ANSWERS,
     BY_HAND,
@@ -249,12 +250,11 @@ DEFECTS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
 
 @pytest.mark.parametrize("defect", DEFECTS.values(), ids=DEFECTS)
 def test_the_checks_find_a_planted_defect(
-    defect: tuple[Any, str, Any, Callable[[], None]], monkeypatch: pytest.MonkeyPatch
+    defect: tuple[Any, str, Any, Callable[[], None]],
 ) -> None:
     place, name, wrong, check = defect
     check()
-    monkeypatch.setattr(place, name, wrong)
-    with pytest.raises((AssertionError, KeyError, pytest.fail.Exception)):
+    with planted((place, name, wrong), by=(AssertionError, KeyError, pytest.fail.Exception)):
         check()
 
 

@@ -17,6 +17,7 @@ from abs_core.source import Limit
 from abs_sources.files import FileOptions, FileSource
 from abs_sources.files import log as logs
 from abs_sources.files.log import SeenLog
+from tests.planted import planted
 from tests.sources.files.fill import SCHEMA, Folder, packed
 
 FORMATS = ("parquet", "arrow", "csv", "json")
@@ -221,16 +222,13 @@ def test_an_endless_reading_gives_up_the_rest_of_a_file(tmp_path: Path) -> None:
     assert len(consents(disk)) == 1
 
 
-def test_the_checks_find_a_consent_that_is_not_recorded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_checks_find_a_consent_that_is_not_recorded(tmp_path: Path) -> None:
     """A planted defect: the file is left out of this start, and the log does not say so."""
 
     def forgetful(self: SeenLog, number: int, pin: object, now: object, token: str) -> None:
         self._consents[f"consent-{number:012d}-000000"] = now  # type: ignore[assignment]
 
-    monkeypatch.setattr(SeenLog, "settle", forgetful)
-    with pytest.raises((AssertionError, ValueError)):
+    with planted((SeenLog, "settle", forgetful), by=(AssertionError, ValueError)):
         test_a_file_that_cannot_be_read_is_given_up_by_consent_and_stays_so(
             "json", WRONG["damaged"], tmp_path
         )

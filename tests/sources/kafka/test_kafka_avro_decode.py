@@ -20,6 +20,7 @@ from abs_sources.kafka.avro import resolve
 from abs_sources.kafka.avro.columns import Decoder
 from abs_sources.kafka.avro.cursor import Cursor
 from tests.clients.avro.schemas import as_fastavro, records, schemas, to_write, values
+from tests.planted import planted
 
 
 @pytest.fixture(scope="module", params=["places first", "an item of each"], autouse=True)
@@ -112,9 +113,7 @@ def test_changed_bytes_are_named_or_read_as_fastavro_reads_them(data: st.DataObj
     assert repr(mine) == repr(expected)  # NaN is NaN
 
 
-def test_the_check_of_the_columns_sees_lists_whose_nulls_were_cut(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_check_of_the_columns_sees_lists_whose_nulls_were_cut() -> None:
     """A planted defect: the cast to the type itself, which Arrow 26 gets wrong for null."""
     schema = ["null", {"type": "array", "items": "null"}]
     records = [written(schema, [None] * count) for count in (3, 0, 2)]
@@ -126,8 +125,8 @@ def test_the_check_of_the_columns_sees_lists_whose_nulls_were_cut(
         assert found.to_pylist() == [[None] * 3, [], [None] * 2]
 
     check()
-    monkeypatch.setattr(resolve, "_wider", lambda values, arrow: values.cast(arrow))
-    with pytest.raises(pa.ArrowInvalid):
+    to_the_type = (resolve, "_wider", lambda values, arrow: values.cast(arrow))
+    with planted(to_the_type, by=pa.ArrowInvalid):
         check()
 
 

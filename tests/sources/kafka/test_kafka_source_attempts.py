@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from abs_clients.kafka.admin import Admin
 from abs_clients.kafka.attempts import Decided, header_of, side_topic
 from abs_clients.kafka.cluster import close_clusters
 from abs_clients.kafka.settings import Settings
@@ -153,6 +153,18 @@ def test_a_range_whose_winners_are_lost_is_an_error_in_a_new_process(
         values_of(attempts.source(), start, end)
 
 
+UNKNOWN: Future[Any] = Future()
+"""A broker's answer for a topic of which it has not heard."""
+UNKNOWN.set_exception(KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))
+
+
+class Silent(Consumer):
+    """No records arrive."""
+
+    def consume(self, *_: object, **__: object) -> list[Message]:
+        return []
+
+
 def test_a_range_is_read_where_a_broker_has_not_heard_of_its_winners_yet(
     attempts: Attempts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,15 +173,14 @@ def test_a_range_is_read_where_a_broker_has_not_heard_of_its_winners_yet(
     start = source.initial()
     end = source.latest(start, Limit())
     close_clusters()  # as a new process
-    describe, unheard = Admin.describe, [side_topic(attempts.topic)] * 2
+    describe, unheard = AdminClient.describe_topics, [side_topic(attempts.topic)] * 2
 
-    def described(asked: Admin, names: list[str], seconds: float) -> Any:
-        found = describe(asked, names, seconds)
-        if unheard and names == unheard[:1]:
-            found.pop(unheard.pop())
-        return found
+    def described(client: AdminClient, topics: Any, **more: Any) -> Any:
+        if not unheard or topics.topic_names != unheard[:1]:
+            return describe(client, topics, **more)
+        return {unheard.pop(): UNKNOWN}
 
-    monkeypatch.setattr(Admin, "describe", described)
+    monkeypatch.setattr(AdminClient, "describe_topics", described)
     assert values_of(attempts.source(), start, end) == ["0", "1"]
     assert not unheard
 
@@ -182,7 +193,7 @@ def test_a_partition_that_falls_silent_is_told_and_not_waited_for_without_an_end
     attempts.decide(0, attempts.write(0, "a", ["0"]))
     source = attempts.source(patience="1")
     start = source.initial()
-    monkeypatch.setattr(readers.KafkaReader, "_consume", lambda *_: [])
+    monkeypatch.setattr(readers, "Consumer", Silent)
     calls: dict[str, Callable[[], object]] = {
         "how far is decided": lambda: source.latest(start, Limit()),
         "who has won": lambda: attempt_filter(source.options, attempts.topic).winners(),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import nullcontext
-from types import SimpleNamespace
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,18 +10,17 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Message
 
-from abs_clients.kafka.attempts import HEADER, FilterResult
+from abs_clients.kafka.attempts import HEADER, Decided
 from abs_clients.kafka.settings import Settings
-from abs_core.errors import DataError
-from abs_sources.kafka import KafkaSourceOptions, attempt_filter
-from abs_sources.kafka.attempt_filter import AttemptFilter, decided_until
+from abs_core.errors import DataError, ReplayMismatchError
+from abs_core.model import HandleName
+from abs_sources.kafka import KafkaSourceOptions
+from abs_sources.kafka.attempt_filter import AttemptFilter, SideTopic
 from abs_sources.kafka.columns import UNREADABLE, Headers, attempt_of, batch_of, headers_of
-from abs_sources.kafka.offsets import Range
 from abs_testing.case import raises
 
 OPTIONS = KafkaSourceOptions(Settings.of({"bootstrap.servers": "127.0.0.1:1"}))
 GREATEST = (2**63 - 1) // 1000
-Patch = pytest.MonkeyPatch
 
 
 def message(headers: Any = None, millis: int = 5, kind: int = 1) -> Message:
@@ -92,18 +89,37 @@ def test_headers_that_cannot_be_read_are_an_error_where_they_are_asked_for() -> 
     assert batch_of([unread], np.arange(1), "t", 3, headers=None).num_rows == 1
 
 
-class Decisions:
-    """As ``Winners``: undecided until so many records of the side topic are read."""
+HANDLE = HandleName("0123456789abcdef", "job", 1, 0, 0, "abc")
+OTHER = Decided(HANDLE.register, HANDLE.job, 0, 0, ()).to_bytes()
+DECISION = Decided(HANDLE.register, HANDLE.job, 1, 0, (HANDLE,)).to_bytes()
 
-    def __init__(self, needs: int) -> None:
-        self.needs, self.values = needs, list[object]()
 
-    def read(self, values: Sequence[object]) -> None:
-        self.values += values
+class Side(SideTopic):
+    """A side topic in memory, which ends later at each look.
 
-    def filter(self, _: object) -> FilterResult:
-        undecided: Any = None if len(self.values) >= self.needs else 0
-        return FilterResult(pa.array([True]), 0, undecided)
+    Args:
+        decided: the offset of the record that decides.
+        ends: the end, look by look.
+    """
+
+    def __init__(self, decided: int, ends: Sequence[int], first: int = 0) -> None:
+        self.name, self.ends, self.parts = "t.abs-winners", list(ends), list[tuple[int, int]]()
+        self.ids = ["id"]
+        self._decided, self._first = decided, first
+
+    def id(self) -> str:
+        return self.ids.pop(0) if len(self.ids) > 1 else self.ids[0]
+
+    def first(self) -> int:
+        return self._first
+
+    def end(self) -> int:
+        return self.ends.pop(0)
+
+    def values(self, id_: str, start: int, end: int) -> Iterator[bytes | None]:
+        self.parts.append((start, end))
+        for offset in range(start, end):
+            yield DECISION if offset == self._decided else OTHER
 
 
 @pytest.mark.parametrize(
@@ -116,63 +132,29 @@ class Decisions:
     ],
 )
 def test_the_side_topic_is_read_on_at_an_undecided_record_only(
-    needs: int, ends: list[int], read: list[list[tuple[int, int]]], monkeypatch: Patch
+    needs: int, ends: list[int], read: list[list[tuple[int, int]]]
 ) -> None:
-    parts = list[tuple[int, int | None]]()
-
-    def rest(part: Range) -> list[pa.RecordBatch]:
-        parts.append((part.start, part.end))
-        assert part.end is not None
-        return [pa.record_batch({"value": [b"x"] * (part.end - part.start)})]
-
-    filter_ = AttemptFilter(OPTIONS, "t")
-    coming = iter(ends)
-    asked = SimpleNamespace(
-        topics=lambda *_: {filter_._side: SimpleNamespace(id="id")},
-        first=lambda places: dict.fromkeys(places, 0),
-        end=lambda places: dict.fromkeys(places, next(coming)),
-    )
-    monkeypatch.setattr(attempt_filter, "lookup", lambda _: asked)
-    monkeypatch.setattr(attempt_filter, "Winners", lambda **_: Decisions(needs))
-    monkeypatch.setattr(attempt_filter, "KafkaReader", lambda _, part: part)
-    monkeypatch.setattr(attempt_filter, "closing", nullcontext)
-    monkeypatch.setattr(attempt_filter, "rest_until_undecided", rest)
+    side = Side(needs - 1, ends)
+    filter_ = AttemptFilter(side)
     for of_call in read:
-        parts.clear()
-        result = filter_.filter(pa.array([b"x"], pa.binary()))
-        assert parts == of_call
+        side.parts.clear()
+        result = filter_.filter(pa.array([str(HANDLE).encode()], pa.binary()))
+        assert side.parts == of_call
     assert (result.undecided is None) is (needs <= max(ends))
-    assert next(coming, None) is None, "and asked no more often than that"
+    assert side.ends == [], "and asked no more often than that"
 
 
 @pytest.mark.parametrize(("first", "complete"), [(0, True), (1, False)])
 def test_decisions_are_complete_where_the_side_topic_has_its_first_record(
-    first: int, complete: bool, monkeypatch: Patch
+    first: int, complete: bool
 ) -> None:
-    filter_ = AttemptFilter(OPTIONS, "t")
-    asked = SimpleNamespace(
-        topics=lambda *_: {filter_._side: SimpleNamespace(id="id")},
-        first=lambda places: dict.fromkeys(places, first),
-        end=lambda places: dict.fromkeys(places, first),
-    )
-    monkeypatch.setattr(attempt_filter, "lookup", lambda _: asked)
-    assert filter_.winners().complete is complete
+    assert AttemptFilter(Side(9, [first], first)).winners().complete is complete
 
 
-def test_a_range_is_decided_as_far_as_it_can_be_read(monkeypatch: Patch) -> None:
-    reader: Any = SimpleNamespace(position=Range("t", "id", 0, 5, 9).split)
-
-    def rest(_: object) -> Any:
-        for offset in (6, 7):
-            reader.position = Range("t", "id", 0, offset, 9).split
-            yield offset
-
-    def opened(*_: object, waits: bool) -> Any:
-        assert waits, "it stops at an undecided record, and does not end with an error"
-        return reader
-
-    monkeypatch.setattr(attempt_filter, "KafkaReader", opened)
-    monkeypatch.setattr(attempt_filter, "attempt_filter", lambda *_: SimpleNamespace(filter=None))
-    monkeypatch.setattr(attempt_filter, "closing", nullcontext)
-    monkeypatch.setattr(attempt_filter, "rest_until_undecided", rest)
-    assert decided_until(OPTIONS, Range("t", "id", 0, 5, 9)) == 7
+def test_a_side_topic_that_was_made_anew_decides_nothing() -> None:
+    side = Side(9, [0, 0, 0])
+    side.ids = ["first", "first", "second"]
+    filter_ = AttemptFilter(side)
+    filter_.winners()
+    filter_.winners()
+    assert "created again" in raises(ReplayMismatchError, filter_.winners).what

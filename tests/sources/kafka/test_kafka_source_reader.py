@@ -7,15 +7,24 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, Producer
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 
 from abs_clients.kafka import timeouts
-from abs_clients.kafka.admin import Admin, Partition
 from abs_core.errors import OptionError, RefusedError, ReplayMismatchError, UnavailableError
 from abs_core.source import Limit, Offsets, Reader
 from abs_services import KafkaService
@@ -232,6 +241,13 @@ def test_a_reader_without_an_end_goes_on_where_its_partition_has_lost_its_end(
     reader.close()
 
 
+def answer(offset: int) -> Future[Any]:
+    """A broker's answer for one partition."""
+    future = Future[Any]()
+    future.set_result(SimpleNamespace(offset=offset))
+    return future
+
+
 def test_a_place_does_not_go_back_to_an_end_that_a_former_leader_tells(
     harness: KafkaSourceHarness, kafka: KafkaService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,15 +255,15 @@ def test_a_place_does_not_go_back_to_an_end_that_a_former_leader_tells(
     lossy = source(harness, kafka, failOnDataLoss="false")
     start, old = lossy.initial(), [dict(next_of(lossy.initial(), harness))]
     harness.add(10)
-    start, ask = lossy.latest(start, Limit()), Admin.offsets
+    start, ask = lossy.latest(start, Limit()), AdminClient.list_offsets
 
-    def offsets(admin: Admin, asked: Mapping[Partition, Any], seconds: float) -> Any:
+    def offsets(client: AdminClient, asked: Mapping[TopicPartition, Any], **more: Any) -> Any:
         if not old:
-            return ask(admin, asked, seconds)
+            return ask(client, asked, **more)
         known = old[0] if next(iter(asked.values())) is lookups._EARLIEST else old.pop()
-        return {place: known[str(place[1])] for place in asked}
+        return {place: answer(known[str(place.partition)]) for place in asked}
 
-    monkeypatch.setattr(Admin, "offsets", offsets)
+    monkeypatch.setattr(AdminClient, "list_offsets", offsets)
     assert lossy.latest(start, Limit()) == start
     assert not old
 
@@ -263,7 +279,8 @@ def test_a_topic_that_is_away_keeps_its_place_and_is_told_of_once(
     start = lossy.latest(lossy.initial(), Limit())
     with monkeypatch.context() as away, caplog.at_level(logging.WARNING, "abs_sources.kafka"):
         # As a broker says that has just started, and has not heard of the topic yet.
-        away.setattr(lookups.Lookup, "topics", lambda *_: {})
+        away.setattr(AdminClient, "describe_topics", lambda *_, **__: {})
+        away.setattr(timeouts, "UNHEARD_PAUSES", ())
         assert [lossy.latest(start, Limit()) for _ in range(2)] == [start, start]
     assert caplog.text.count(f"the topic {harness.topic} is gone") == 1
     added = harness.add(4)
@@ -277,15 +294,18 @@ def test_a_read_that_fails_gives_the_same_rows_again(
     start = reads.initial()
     added = harness.add(40)
     split = reads.splits(start, reads.latest(start, Limit()))[0]
+    failures = iter([False, True])
+
+    class FailsOnce(Consumer):
+        """Its second call fails; all others return few records."""
+
+        def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
+            if next(failures, False):
+                raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+            return super().consume(min(num_messages, 3), timeout)
+
+    monkeypatch.setattr(readers, "Consumer", FailsOnce)
     reader = reads.open(split)
-    right, failures = readers.KafkaReader._consume, iter([False, True])
-
-    def consume(reader: readers.KafkaReader, most: int, seconds: float) -> object:
-        if next(failures, False):
-            raise UnavailableError("the broker is gone")
-        return right(reader, min(most, 3), seconds)
-
-    monkeypatch.setattr(readers.KafkaReader, "_consume", consume)
     found: list[bytes] = []
     failed = 0
     while not reader.finished:

@@ -21,7 +21,7 @@ from abs_core.errors import CorruptionError, RefusedError, ReplayMismatchError
 from abs_core.model import HandleName
 from abs_core.source import Limit
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
-from abs_sources.kafka.attempt_filter import AttemptFilter
+from abs_sources.kafka.attempt_filter import AttemptFilter, SideTopic
 from abs_sources.kafka.lookup import Lookup, Topic
 from abs_sources.kafka.offsets import Range, TopicOffsets
 
@@ -204,7 +204,7 @@ def test_winners_are_waited_for_where_a_broker_has_not_heard_of_them_yet(
 ) -> None:
     first, second = Broker(), Broker({side_topic("t"): "its id"})
     _among(monkeypatch, first, second)
-    attempts = AttemptFilter(_source(subscribe="t").options, "t")
+    attempts = AttemptFilter(SideTopic(_source(subscribe="t").options, "t"))
     assert attempts.filter(_attempts()).undecided is not None
     assert first.asked == 1
     assert second.asked > 0
@@ -212,7 +212,7 @@ def test_winners_are_waited_for_where_a_broker_has_not_heard_of_them_yet(
 
 def test_attempts_without_a_side_topic_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     _among(monkeypatch, *(Broker() for _ in range(20)))
-    attempts = AttemptFilter(_source(subscribe="t").options, "t")
+    attempts = AttemptFilter(SideTopic(_source(subscribe="t").options, "t"))
     with pytest.raises(CorruptionError, match="no side topic"):
         attempts.filter(_attempts())
 

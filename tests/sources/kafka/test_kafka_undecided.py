@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from types import SimpleNamespace
-from typing import Any
 
 import pyarrow as pa
-import pytest
 
-from abs_clients.kafka.attempts import HEADER
+from abs_clients.kafka.attempts import HEADER, Decided, Winners
 from abs_core.model import HandleName
-from abs_sources.kafka import undecided as module
-from abs_sources.kafka.undecided import Undecided, undecided
+from abs_sources.kafka.undecided import Undecided, undecided_in
 
-ONE, TWO, DONE = (HandleName("0123456789abcdef", "job", 1, epoch, 0, "abc") for epoch in range(3))
+ONE, TWO = (HandleName("0123456789abcdef", "job", 2, epoch, 0, "abc") for epoch in range(2))
+DONE = HandleName("0123456789abcdef", "job", 1, 2, 0, "abc")
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
@@ -38,36 +35,24 @@ def batch(first: int, *records: tuple[HandleName | None, int]) -> pa.RecordBatch
     )
 
 
-def test_undecided_attempts_are_told_with_all_of_their_records(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def decides(*handles: HandleName) -> Winners:
+    """What has been read where these are the winners of their epochs."""
+    records = (Decided(h.register, h.job, h.generation, h.epoch, (h,)).to_bytes() for h in handles)
+    return Winners().read(records)
+
+
+def test_undecided_attempts_are_told_with_all_of_their_records() -> None:
     batches = [
         batch(10, (None, 1), (TWO, 5000), (ONE, 7000), (DONE, 1), (ONE, 8000)),
         batch(20, (ONE, 6000), (ONE, 9000)),
     ]
-    asked = list[Any]()
-    winners = SimpleNamespace(counts=lambda handle: True if handle == DONE else None)
-    monkeypatch.setattr(module, "KafkaSource", asked.append)
-    monkeypatch.setattr(module, "_batches", lambda _: batches)
-    attempts = SimpleNamespace(winners=lambda: winners)
-    monkeypatch.setattr(module, "attempt_filter", lambda *_: attempts)
-    found = undecided({"bootstrap.servers": "a:1"}, "t")
-    assert found == [
+    assert undecided_in(batches, lambda: decides(DONE)) == [
         Undecided(ONE, 4, "t-3 offset 12", 6000),
         Undecided(TWO, 1, "t-3 offset 11", 5000),
     ]
-    [options] = asked
-    assert (options.winners, options.headers) == (False, True)
 
 
-def test_what_is_decided_while_it_is_read_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = iter([None, True])
-
-    def winners() -> Any:
-        at = next(looks)
-        return SimpleNamespace(counts=lambda _: at)
-
-    monkeypatch.setattr(module, "KafkaSource", lambda _: None)
-    monkeypatch.setattr(module, "_batches", lambda _: [batch(0, (ONE, 1)), batch(1, (ONE, 2))])
-    monkeypatch.setattr(module, "attempt_filter", lambda *_: SimpleNamespace(winners=winners))
-    assert undecided({"bootstrap.servers": "a:1"}, "t") == []
+def test_what_is_decided_while_it_is_read_is_not_told() -> None:
+    looks = iter([decides(), decides(ONE)])
+    batches = [batch(0, (ONE, 1)), batch(1, (ONE, 2))]
+    assert undecided_in(batches, lambda: next(looks)) == []
