@@ -13,11 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
-from abs_audit import AuditSettings, Relation, Round, follow
+from abs_audit import AuditSettings, Relation, Round, follow, following
 from abs_audit import workspace as workspaces
 from abs_cli.main import main
 from abs_core.errors import UnavailableError
 from tests.audit.conftest import BY_ID, Records
+from tests.planted import planted
 
 LATE = 60.0
 
@@ -142,7 +143,7 @@ def test_rows_that_come_between_the_two_reads_are_no_alarm() -> None:
             assert (found.in_flight, found.reasons) == (1, ())
 
 
-def test_the_wrong_order_of_reads_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wrong_order_of_reads_would_be_found() -> None:
     waiting: list[Any] = []
 
     def swapped(connection: Any, name: str, *rest: Any, **more: Any) -> None:
@@ -152,10 +153,8 @@ def test_the_wrong_order_of_reads_would_be_found(monkeypatch: pytest.MonkeyPatch
                 workspaces.load(conn, table_, *others, **kept)
             waiting.clear()
 
-    monkeypatch.setattr("abs_audit.following.load", swapped)
-    ids: list[int] = []
-    with contextlib.closing(follow(Growing(ids), Growing(ids), BY_ID)) as rounds:
-        assert next(rounds).reasons == ("1 unexpected",)
+    with planted((following, "load", swapped), match="1 unexpected"):
+        test_rows_that_come_between_the_two_reads_are_no_alarm()
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from tests.cli.several import JOB, Several
 from tests.kit.command import abs_
 from tests.kit.kafka import PARTITIONS
 from tests.kit.kafka_reading import all_records, new_reader
+from tests.planted import planted
 
 pytestmark = pytest.mark.services
 
@@ -108,11 +109,10 @@ def ends_from_before(
     return shown
 
 
-def test_the_check_finds_ends_from_before_the_epoch(
-    job: Several, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lookback, "shown", ends_from_before(lookback.shown))
-    run = job.run()
-    for epoch in (0, 1):
-        job.epoch(run, epoch, *EPOCHS[epoch])
-    assert [line[:22] for line in wrong_places(job)] == ["the topic at epoch 1: "]
+def test_the_check_finds_ends_from_before_the_epoch(job: Several) -> None:
+    from_before = (lookback, "shown", ends_from_before(lookback.shown))
+    with planted(from_before, match="the topic at epoch 1: "):
+        run = job.run()
+        for epoch in (0, 1):
+            job.epoch(run, epoch, *EPOCHS[epoch])
+        assert wrong_places(job) == []

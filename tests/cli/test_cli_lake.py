@@ -12,11 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from abs_clients.delta.log import DeltaSnapshot
 from abs_core.errors import TargetError
 from abs_sinks.door import recognised
 from abs_sinks.lake.folder import FolderStore
-from abs_sinks.lake.table import NONE
 from abs_testing.case import JOB, Case, raises, rows
 from abs_testing.cuts import Cut, Halted
 from tests.kit.command import abs_
@@ -90,7 +88,8 @@ def test_a_decision_at_which_the_log_fails_is_listed_and_has_both_ways_out(
         case.finished(ROWS, MORE, when="after `abs in-doubt commit`")
         return
     with monkeypatch.context() as patch:
-        patch.setattr(DeltaSnapshot, "add", refusing_files(DeltaSnapshot.add))
+        proper = DeltaTable.create_write_transaction
+        patch.setattr(DeltaTable, "create_write_transaction", refusing_files(proper))
         done("in-doubt", "accept-loss", JOB, "0", "--url", url(harness), "--yes")
     case.holds(when="after the loss was accepted")
     case.run().epoch(1, rows(20, 2))
@@ -98,12 +97,12 @@ def test_a_decision_at_which_the_log_fails_is_listed_and_has_both_ways_out(
 
 
 def refusing_files(proper: Any) -> Any:
-    def add(self: DeltaSnapshot, files: Any, mark: Any, columns: pa.Schema = NONE) -> bool:
-        if files:
-            raise TargetError("a defect (on purpose)", remedy="report it.")
-        return bool(proper(self, files, mark, columns))
+    def create(self: DeltaTable, actions: list[Any], *given: Any, **more: Any) -> None:
+        if actions:
+            raise OverflowError("a defect (on purpose)")
+        proper(self, actions, *given, **more)
 
-    return add
+    return create
 
 
 def test_a_loss_is_accepted_for_all_handles_of_the_epoch_or_for_none(

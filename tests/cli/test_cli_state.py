@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,6 +22,8 @@ from abs_core.model import Committable, HandleName, Share, Wrote
 from abs_core.protocol import RunIdentity, decide
 from abs_sinks.door import format_named, format_names
 from abs_sinks.postgres import PostgresOptions, PostgresSink
+from abs_testing.behind import CommitterBehind
+from abs_testing.fault_injection import Wire
 from tests.kit.command import abs_
 
 pytestmark = pytest.mark.services
@@ -212,24 +215,24 @@ def test_of_a_job_with_another_target_elsewhere_nothing_is_taken_for_lost(databa
 def test_what_only_another_role_may_abort_stops_no_job(database: str) -> None:
     """After a change of credentials, say: the old role's orphan stays, and is reported."""
     job = Job(database)
-    orphan = job.prepare(0, 1)
+    job.prepare(0, 1)
     seen: list[Event] = []
     successor = Job(database, "run-2")
-    committer = successor.sink.committer()
-    with pytest.MonkeyPatch.context() as patch:
-        refusal = RefusedError("only the role that prepared it may", handle=str(orphan.handle))
-        patch.setattr(type(committer), "abort", lambda self, handles: raise_(refusal))
-        who = RunIdentity("flights", "lineage", "run-2", successor.sink.target_id)
-        coordinator = Coordinator(who, successor.sink.register(), committer, observe=seen.append)
-        successor.coordinator = coordinator
-        committable = successor.prepare(0, 5)
-        coordinator.commit(Report(0, [Wrote(1, committable)], None))
+    committer = OfAnotherRole(successor.sink.committer(), Wire())
+    who = RunIdentity("flights", "lineage", "run-2", successor.sink.target_id)
+    coordinator = Coordinator(who, successor.sink.register(), committer, observe=seen.append)
+    successor.coordinator = coordinator
+    committable = successor.prepare(0, 5)
+    coordinator.commit(Report(0, [Wrote(1, committable)], None))
     assert successor.rows() == [5]
     assert [type(event) for event in seen].count(SweepFailed) == 2
 
 
-def raise_(error: Exception) -> None:
-    raise error
+class OfAnotherRole(CommitterBehind):
+    """Its role may abort nothing."""
+
+    def abort(self, handles: Sequence[HandleName]) -> None:
+        raise RefusedError("only the role that prepared it may", handle=str(handles[0]))
 
 
 def test_a_register_with_an_open_decision_is_not_retired(database: str) -> None:

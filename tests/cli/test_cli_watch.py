@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import time
+from contextlib import ExitStack
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -75,24 +78,26 @@ def test_a_server_that_is_away_is_named_below_the_last_look_until_it_answers(
 ) -> None:
     job = Job(database)
     commit(job, 0, job.prepare(0, 1))
-    real, count = watch.look, 0
+    pauses: list[float] = []
 
-    def look(*words: Any) -> Any:
-        nonlocal count
-        count += 1
-        if count != 2:
-            return real(*words)
-        with stopped(postgres):
-            return real(*words)
+    with ExitStack() as away:
 
-    monkeypatch.setattr(watch, "look", look)
-    asked = ["watch", "--url", database, "--times", "3", "--every", "0.1"]
-    shown = abs_(*asked)
-    assert (shown.exit_code, count) == (0, 3), (shown.output, shown.exception)
-    count = 1
-    ended = abs_(*asked, "--json")
-    assert ended.exit_code != 0
-    assert count == 2
+        def pause(seconds: float) -> None:
+            """The server is away for each second look."""
+            pauses.append(seconds)
+            if len(pauses) % 2:
+                away.enter_context(stopped(postgres))
+            else:
+                away.close()
+
+        clock = SimpleNamespace(sleep=pause, monotonic=time.monotonic)
+        monkeypatch.setattr(watch, "time", clock)
+        asked = ["watch", "--url", database, "--times", "3", "--every", "0.1"]
+        shown = abs_(*asked)
+        assert (shown.exit_code, len(pauses)) == (0, 2), (shown.output, shown.exception)
+        ended = abs_(*asked, "--json")
+        assert ended.exit_code != 0
+        assert len(pauses) == 3
 
 
 def test_what_is_shown_while_a_server_is_away_has_the_last_look_and_the_reason() -> None:

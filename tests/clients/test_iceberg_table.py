@@ -243,27 +243,35 @@ def test_a_catalog_of_which_nothing_is_known_is_refused(given: dict[str, str]) -
         other.load()
 
 
-def test_a_table_elsewhere_than_in_s3_or_a_folder_is_refused(
-    table: IcebergTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class Elsewhere(IcebergSnapshot):
+    """A table that is at another place."""
+
+    def __init__(self, table: Table, place: str) -> None:
+        super().__init__(table, "db.events")
+        self._place = place
+
+    @property
+    def location(self) -> str:
+        return self._place
+
+
+def test_a_table_elsewhere_than_in_s3_or_a_folder_is_refused(table: IcebergTable) -> None:
     catalog = {f"catalog.{name}": value for name, value in table.given}
     options = IcebergOptions.parse({"table": "db.events", **catalog})
-    found = snapshot(table)
+    there_now = snapshot(table)._table
     for place, there in [
         ("s3://bucket/t", ("bucket", "t/data/")),
         ("s3a://bucket/t", ("bucket", "t/data/")),
         ("file:///w/t", ("", "")),
         ("/w/t", ("", "")),
     ]:
-        monkeypatch.setattr(IcebergSnapshot, "location", place)
-        known = options.place(found)
+        known = options.place(Elsewhere(there_now, place))
         assert known is not None
         path = known.options.path
         assert (path.bucket, path.folder) == there
     for place in ("gs://b/t", "abfss://b/t", "hdfs://b/t"):
-        monkeypatch.setattr(IcebergSnapshot, "location", place)
         with pytest.raises(ConfigError, match=r"The table db\.events is at"):
-            options.place(found)
+            options.place(Elsewhere(there_now, place))
 
 
 def test_a_table_of_format_version_3_is_refused(table: IcebergTable, tmp_path: Path) -> None:

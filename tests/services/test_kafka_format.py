@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from abs_services.native import NativeKafka, kafka
+from abs_services.native import NativeKafka
+from abs_services.native.kafka import ServerIdentity
 
 
 def text(node: NativeKafka, name: str) -> str:
@@ -17,25 +18,22 @@ def test_a_second_broker_of_the_same_settings_has_the_features_of_the_first_and_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ABS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(kafka, "broker_jars", lambda java: tmp_path)
-    ran: list[Path] = []
-
-    def tool(name: str, command: list[str], folder: Path) -> None:
-        ran.append(folder)
-        (folder / "data").mkdir()
-        (folder / "data" / "bootstrap.checkpoint").write_text(f"features {len(ran)}")
-        (folder / "data" / "meta.properties").write_text("the tool's")
-
-    monkeypatch.setattr(kafka, "run_tool", tool)
+    tool, ran = tmp_path / "tool", tmp_path / "ran"
+    tool.write_text(
+        f"#!/bin/sh\npwd >> {ran}\nmkdir data\n"
+        f"wc -l < {ran} > data/bootstrap.checkpoint\necho the tool > data/meta.properties\n"
+    )
+    tool.chmod(0o755)
     given = {"a": {}, "b": {}, "c": {"unstable.feature.versions.enable": "true"}}
     nodes = {name: NativeKafka(tmp_path / name, settings=more) for name, more in given.items()}
     for node in nodes.values():
         node._open_folder()
+        node._keep(ServerIdentity, ServerIdentity.new)
         for _ in range(2):  # at its second start, too, a node has the folder that it had
-            node._set_up()
-    assert ran == [nodes["a"].folder, nodes["c"].folder]
-    features = [text(node, "bootstrap.checkpoint") for node in nodes.values()]
-    assert features == ["features 1", "features 1", "features 2"]
+            node._format([str(tool)])
+    assert ran.read_text().split() == [str(nodes["a"].folder), str(nodes["c"].folder)]
+    features = [text(node, "bootstrap.checkpoint").strip() for node in nodes.values()]
+    assert features == ["1", "1", "2"]
     ids = dict(line.split("=", 1) for line in text(nodes["b"], "meta.properties").splitlines())
     assert len(ids.pop("directory.id")) == 22
     own = nodes["b"].identity

@@ -13,7 +13,6 @@ import pytest
 from abs_core.errors import CorruptionError, UnavailableError
 from abs_services.containers.engine import IMAGES
 from abs_services.contracts import Kind
-from abs_services.native import kafka_jars
 from abs_services.native.kafka_jars import KAFKA, SCALA, SUMS, broker_jars
 
 
@@ -47,51 +46,56 @@ def table(tmp_path: Path) -> Table:
     return write
 
 
+Fetches = Callable[..., Path]
+
+
 @pytest.fixture
-def fetches(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, bytes]]:
-    """What Ivy brings, one after another."""
-    brought: list[dict[str, bytes]] = []
+def fetches(tmp_path: Path) -> Fetches:
+    """A Java whose Ivy brings these jars, one folder of them after another."""
 
-    def resolve(java: Path, scratch: Path) -> Path:
-        (scratch / "jars").mkdir()
-        for name, data in brought.pop(0).items():
-            (scratch / "jars" / name).write_bytes(data)
-        return scratch / "jars"
+    def java(*brought: dict[str, bytes]) -> Path:
+        for number, jars in enumerate(brought):
+            folder = tmp_path / "brought" / str(number)
+            folder.mkdir(parents=True)
+            for name, data in jars.items():
+                (folder / name).write_bytes(data)
+        left = tmp_path / "brought"
+        return fake_java(tmp_path, f'mv "{left}/$(ls {left} | head -1)" jars')
 
-    monkeypatch.setattr(kafka_jars, "_resolve", resolve)
-    return brought
+    return java
 
 
-GOOD = {"kafka.jar": b"the broker", "log.jar": b"a log"}
+BROKER = f"kafka_{SCALA}-{KAFKA}.jar"
+GOOD = {BROKER: b"the broker", "log.jar": b"a log"}
 WRONG = [
-    {**GOOD, "kafka.jar": b"another broker"},
-    {"kafka.jar": GOOD["kafka.jar"]},
+    {**GOOD, BROKER: b"another broker"},
+    {BROKER: GOOD[BROKER]},
     {**GOOD, "more.jar": b"what nobody asked for"},
 ]
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=["changed", "missing", "foreign"])
 def test_a_jar_that_is_not_the_release_s_is_refused_after_its_fetch(
-    cache: Path, table: Table, fetches: list[dict[str, bytes]], wrong: dict[str, bytes]
+    cache: Path, table: Table, fetches: Fetches, wrong: dict[str, bytes]
 ) -> None:
-    fetches += [wrong, GOOD]
+    java = fetches(wrong, GOOD)
     with pytest.raises(CorruptionError, match="not the ones that this release"):
-        broker_jars(Path("java"), table(GOOD))
+        broker_jars(java, table(GOOD))
     assert [path.name for path in cache.iterdir()] == ["kafka.lock"]
-    assert content(broker_jars(Path("java"), table(GOOD))) == GOOD
+    assert content(broker_jars(java, table(GOOD))) == GOOD
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=["changed", "missing", "foreign"])
 def test_a_jar_in_the_cache_that_is_not_the_release_s_is_not_used(
-    cache: Path, table: Table, fetches: list[dict[str, bytes]], wrong: dict[str, bytes]
+    cache: Path, table: Table, fetches: Fetches, wrong: dict[str, bytes]
 ) -> None:
     folder = cache / f"kafka-{KAFKA}"
     folder.mkdir(parents=True)
     for name, data in wrong.items():
         (folder / name).write_bytes(data)
-    fetches += [GOOD]
-    assert content(broker_jars(Path("java"), table(GOOD))) == GOOD
-    assert content(broker_jars(Path("java"), table(GOOD))) == GOOD, "and it is not fetched again"
+    java = fetches(GOOD)
+    assert content(broker_jars(java, table(GOOD))) == GOOD
+    assert content(broker_jars(java, table(GOOD))) == GOOD, "and it is not fetched again"
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -110,28 +114,20 @@ def test_the_public_image_is_of_a_version_that_does_not_change(kind: Kind) -> No
     assert re.search(r":\d+\.\d+(\.\d+)?$|@sha256:[0-9a-f]{64}$", public), public
 
 
-def test_starts_at_once_fetch_once(
-    cache: Path, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fetched: list[Path] = []
+def test_starts_at_once_fetch_once(cache: Path, table: Table, fetches: Fetches) -> None:
+    java = fetches(GOOD, GOOD)
     both_called = threading.Barrier(2, timeout=10)
-
-    def resolve(java: Path, scratch: Path) -> Path:
-        fetched.append(scratch)
-        (scratch / "jars").mkdir()
-        return scratch / "jars"
 
     def start() -> None:
         both_called.wait()
-        assert broker_jars(Path("java"), table({})) == cache / f"kafka-{KAFKA}"
+        assert broker_jars(java, table(GOOD)) == cache / f"kafka-{KAFKA}"
 
-    monkeypatch.setattr(kafka_jars, "_resolve", resolve)
     threads = [threading.Thread(target=start) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(10)
-    assert len(fetched) == 1
+    assert [path.name for path in (cache.parent / "brought").iterdir()] == ["1"]
 
 
 def test_a_fetch_that_fails_leaves_nothing_that_looks_fetched(cache: Path, tmp_path: Path) -> None:

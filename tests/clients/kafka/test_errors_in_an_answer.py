@@ -4,51 +4,50 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from kafka import errors
 
-from abs_clients.kafka import transactions
-from abs_clients.kafka.transactions import _described
+from abs_clients.kafka.transactions import State, _described
 from abs_sinks.kafka.columnar.outbox import Batch
 from abs_sinks.kafka.columnar.transport import NO_ANSWER, _answers
+from tests.clients.kafka.test_routing import Manager, state_of
 
 LOADING, NOT_LEADER = 14, 6
 
 
-def described(monkeypatch: pytest.MonkeyPatch, codes: Sequence[int]) -> dict[str, Any]:
-    """What is said of as many ids, whose coordinator answers by these codes."""
+@dataclass(eq=False)
+class Describing(Manager):
+    """One broker, which answers for each id by one of these codes."""
+
+    codes: Sequence[int] = ()
+
+    def states(self, node: int | None, asked: Sequence[str]) -> list[SimpleNamespace]:
+        pairs = zip(asked, self.codes, strict=True)
+        return [state_of(each, error_code=code, producer_id=1) for each, code in pairs]
+
+
+def described(codes: Sequence[int]) -> dict[str, Any]:
+    """What is said of as many ids, whose coordinator answers by these codes: their state."""
     ids = [f"id{number}" for number in range(len(codes))]
-
-    async def coordinators(_: object, asked: Sequence[str]) -> dict[str, int]:
-        return dict.fromkeys(asked, 1)
-
-    class Manager:
-        async def send(self, _: object, node_id: int) -> object:
-            states = [
-                SimpleNamespace(transactional_id=each, error_code=code)
-                for each, code in zip(ids, codes, strict=True)
-            ]
-            return SimpleNamespace(transaction_states=states)
-
-    monkeypatch.setattr(transactions, "coordinators_of", coordinators)
-    monkeypatch.setattr(transactions, "_description", lambda each: each.transactional_id)
-    return asyncio.run(_described(Manager(), ids))
+    said = asyncio.run(_described(Describing(codes=codes), ids))
+    return {name: one and one.state for name, one in said.items()}
 
 
 @pytest.mark.parametrize("position", range(3))
 def test_a_transaction_that_is_not_described_is_an_error_wherever_it_stands(
-    position: int, monkeypatch: pytest.MonkeyPatch
+    position: int,
 ) -> None:
     codes = [0, 0, 0]
-    assert described(monkeypatch, codes) == {f"id{n}": f"id{n}" for n in range(3)}
+    assert described(codes) == dict.fromkeys(["id0", "id1", "id2"], State.ONGOING)
     codes[position] = LOADING
     with pytest.raises(errors.KafkaError):
-        described(monkeypatch, codes)
+        described(codes)
     codes[position] = errors.TransactionalIdNotFoundError.errno
-    assert described(monkeypatch, codes)[f"id{position}"] is None
+    assert described(codes)[f"id{position}"] is None
 
 
 @pytest.mark.parametrize("position", range(3))

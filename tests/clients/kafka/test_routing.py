@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -83,20 +83,24 @@ class Manager:
             topic = SimpleNamespace(name="t", error_code=self.topic_error, partitions=[partition])
             return SimpleNamespace(topics=[topic])
         assert isinstance(request, DescribeTransactionsRequest)
-        return SimpleNamespace(transaction_states=[self._state(node_id)])
+        return SimpleNamespace(transaction_states=self.states(node_id, request.transactional_ids))
 
-    def _state(self, node: int | None) -> SimpleNamespace:
-        none = errors.TransactionalIdNotFoundError.errno
-        return SimpleNamespace(
-            transactional_id=NAME,
-            error_code=0 if node in self.knows else none,
-            transaction_state="Ongoing",
-            producer_id=node,
-            producer_epoch=0,
-            transaction_timeout_ms=1,
-            transaction_start_time_ms=1,
-            topics=[],
-        )
+    def states(self, node: int | None, asked: Sequence[str]) -> list[SimpleNamespace]:
+        code = 0 if node in self.knows else errors.TransactionalIdNotFoundError.errno
+        return [state_of(each, error_code=code, producer_id=node) for each in asked]
+
+
+def state_of(transactional_id: str, **more: object) -> SimpleNamespace:
+    """A broker's answer for one id."""
+    return SimpleNamespace(
+        transactional_id=transactional_id,
+        transaction_state="Ongoing",
+        producer_epoch=0,
+        transaction_timeout_ms=1,
+        transaction_start_time_ms=1,
+        topics=[],
+        **more,
+    )
 
 
 @pytest.fixture

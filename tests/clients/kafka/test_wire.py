@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from selectors import BaseSelector
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaTimeoutError, NodeNotReadyError
 from kafka.future import Future
+from kafka.net.manager import KafkaConnectionManager
 
 from abs_clients.kafka import auth_check, timeouts, wire
 from abs_clients.kafka.cluster import close_clusters, cluster
@@ -70,7 +72,8 @@ def test_a_connection_whose_thread_has_died_makes_way_for_another(
 
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     loop: Any = loop_of(cluster(settings).client())
-    monkeypatch.setattr(loop._selector, "select", fails, raising=False)
+    selector: BaseSelector = loop._selector
+    monkeypatch.setattr(selector, "select", fails, raising=False)
     loop.wakeup()
     assert within(20, lambda: not loop._io_thread.is_alive())
     monkeypatch.undo()
@@ -99,7 +102,8 @@ def test_a_client_whose_brokers_have_all_gone_makes_way_for_one_that_asks_the_bo
 ) -> None:
     first = cluster(settings).client()
     monkeypatch.setattr(timeouts, "ALONE_SECONDS", 0.2)
-    monkeypatch.setattr(manager_of(first), "least_loaded_node", lambda: None)  # as it says then
+    manager: KafkaConnectionManager = manager_of(first)
+    monkeypatch.setattr(manager, "least_loaded_node", lambda: None)  # as it says then
 
     def is_answered() -> bool:
         try:
@@ -197,7 +201,7 @@ def test_why_brokers_refuse_is_heard_though_that_they_are_down_is_told_before(
             if codes:
                 self._told(KafkaError(codes.pop(0)))
 
-    monkeypatch.setattr(auth_check, "new_client", lambda _, error_cb: Client(error_cb))
+    monkeypatch.setattr(auth_check, "AdminClient", lambda given: Client(given["error_cb"]))
     with pytest.raises(RefusedError):
         auth_check.check_access(settings)
 
@@ -210,8 +214,8 @@ class SlowToTell:
         self._told: Callable[[KafkaError], object] = lambda _: None
         self._left = [(0.0, KafkaError._ALL_BROKERS_DOWN), (seconds, KafkaError._SSL)]
 
-    def made(self, _: Settings, error_cb: Callable[[KafkaError], object]) -> SlowToTell:
-        self._told = error_cb
+    def made(self, given: dict[str, Any]) -> SlowToTell:
+        self._told = given["error_cb"]
         return self
 
     def monotonic(self) -> float:
@@ -233,7 +237,7 @@ def test_a_reason_that_a_busy_machine_tells_late_is_heard_by_the_second_look(
     for again in (False, True):
         slow = SlowToTell(2 * timeouts.FIRST_REASON_SECONDS)
         monkeypatch.setattr(auth_check, "time", slow)
-        monkeypatch.setattr(auth_check, "new_client", slow.made)
+        monkeypatch.setattr(auth_check, "AdminClient", slow.made)
         if again:
             with pytest.raises(RefusedError):
                 auth_check.check_access(settings, again=True)
@@ -244,18 +248,21 @@ def test_a_reason_that_a_busy_machine_tells_late_is_heard_by_the_second_look(
 def test_who_reaches_nobody_looks_once_more_for_longer_why(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    looks: list[bool] = []
+    looks: list[SlowToTell] = []
 
-    def look(settings: Settings, *, again: bool = False) -> None:
-        looks.append(again)
+    def made(given: dict[str, Any]) -> SlowToTell:
+        looks.append(SlowToTell(2 * timeouts.FIRST_REASON_SECONDS).made(given))
+        return looks[-1]
 
     def nobody(**config: Any) -> KafkaAdminClient:
         raise KafkaTimeoutError("Unable to bootstrap")
 
-    monkeypatch.setattr(wire, "check_access", look)
+    clock = SimpleNamespace(monotonic=lambda: looks[-1].now if looks else 0.0)
+    monkeypatch.setattr(auth_check, "time", clock)
+    monkeypatch.setattr(auth_check, "AdminClient", made)
     monkeypatch.setattr(wire, "KafkaAdminClient", nobody)
     given = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "kafka.client.id": "guarded"}
     guarded = KafkaOptions.parse({**given, "kafka.security.protocol": "SSL"}).kafka
-    with pytest.raises(UnavailableError):
+    with pytest.raises(RefusedError):  # the second look waits until the reason is told
         cluster(guarded).client()
-    assert looks == [False, True]
+    assert len(looks) == 2

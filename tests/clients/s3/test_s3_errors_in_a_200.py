@@ -14,6 +14,7 @@ from abs_clients.s3.errors import translate_errors
 from abs_clients.s3.objects import Objects
 from abs_clients.s3.server import Bucket, Server
 from abs_core.errors import AbsError, RefusedError, UnavailableError
+from tests.planted import planted
 
 SERVER = Server("http://127.0.0.1:11", "us-east-1", pathstyle=True)
 KEYS = ["a", "b", "c"]
@@ -94,8 +95,8 @@ def _unread(self: Objects, keys: Sequence[str]) -> None:
 
 
 def test_errors_inside_that_nobody_reads_are_found(
-    answered: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+    answered: Callable[[str], None],
 ) -> None:
-    monkeypatch.setattr(Objects, "_delete", _unread)
     answered(result("AccessDenied"))
-    assert deleted() is None
+    with planted((Objects, "_delete", _unread)):
+        assert deleted() is not None
