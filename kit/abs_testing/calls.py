@@ -101,13 +101,17 @@ PositionOpener = Callable[[], AbstractContextManager[tuple[Harness, Calls]]]
 them. Both end with the context."""
 
 
-def by_calls(opener: Opener) -> ReadOpener:
-    """Loses calls of the contract itself, in this process: of register, committer and writers."""
+def by_calls(opener: Opener, new_calls: Callable[[], ContractCalls] | None = None) -> ReadOpener:
+    """Loses calls of the contract itself, in this process: of register, committer and writers.
+
+    Args:
+        new_calls: makes what carries them, for each target; default: ``ContractCalls``.
+    """
 
     @contextmanager
     def opened() -> Iterator[tuple[Harness, ContractCalls]]:
         with opener() as harness:
-            calls = ContractCalls()
+            calls = ContractCalls() if new_calls is None else new_calls()
             new_sink = lambda: calls.through(harness.new_sink())  # noqa: E731
             looks = harness.read, harness.leftovers
             yield _Behind(harness.own_register, new_sink, *looks), calls

@@ -80,13 +80,9 @@ def test_faults_that_never_fire_are_found(tried: int) -> None:
 def asking(*asks: int) -> PositionOpener:
     """A job that asks so often in one run after another; from the last number on, always so often."""
     left = list(asks)
-
-    @contextmanager
-    def opened() -> Iterator[tuple[Harness, Calls]]:
-        with by_calls(FAKES["2pc-append"])() as (harness, calls):
-            yield harness, Asking(calls, repeat(left.pop(0) if len(left) > 1 else left[0]))
-
-    return opened
+    return by_calls(
+        FAKES["2pc-append"], lambda: Asking(repeat(left.pop(0) if len(left) > 1 else left[0]))
+    )
 
 
 def test_a_call_is_found_by_its_number_among_those_of_its_name() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from itertools import chain, repeat
 
@@ -12,10 +10,9 @@ import pytest
 from abs_core.certificate import Origin
 from abs_core.contracts import Stored
 from abs_core.errors import UnavailableError
-from abs_testing import Calls, Opener, by_calls, check_reads
+from abs_testing import Opener, by_calls, check_reads
 from abs_testing.behind import CertificatesBehind, StoreBehind
 from abs_testing.check_reads import STARTS
-from abs_testing.harness import Harness
 from tests.kit.asking import Asking
 from tests.kit.fake_harness import open_fake
 from tests.planted import Bug, Plant, planted
@@ -78,11 +75,6 @@ def test_check_reads_finds_a_job_that(bug: Bug) -> None:
 def test_it_finds_a_bug_whose_read_was_behind_others_that_come_less_often_later() -> None:
     start, found = BUGS[takes_a_certificate_for_none]
     asks = chain([20], repeat(0))
-
-    @contextmanager
-    def opened() -> Iterator[tuple[Harness, Calls]]:
-        with by_calls(FAKES["2pc"])() as (harness, calls):
-            yield harness, Asking(calls, asks, "inspect")
-
+    opener = by_calls(FAKES["2pc"], lambda: Asking(asks, "inspect"))
     with planted(takes_a_certificate_for_none, match=found):
-        check_reads(opened, start)
+        check_reads(opener, start)

@@ -34,8 +34,8 @@ class SideTopic:
     def id(self) -> str | None:
         """Of the topic of this name now; None if there is none."""
         # A broker that does not know it is not believed at once.
-        found = lookup(self._options).topics([self.name], {self.name: None}).get(self.name)
-        return None if found is None else found.id
+        topic = lookup(self._options).topics([self.name], {self.name: None}).get(self.name)
+        return None if topic is None else topic.id
 
     def first(self) -> int:
         """The oldest existing offset."""

@@ -6,7 +6,6 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from types import SimpleNamespace
@@ -257,7 +256,7 @@ def test_a_place_does_not_go_back_to_an_end_that_a_former_leader_tells(
     harness.add(10)
     start, ask = lossy.latest(start, Limit()), AdminClient.list_offsets
 
-    def offsets(client: AdminClient, asked: Mapping[TopicPartition, Any], **more: Any) -> Any:
+    def offsets(client: AdminClient, asked: dict[TopicPartition, Any], **more: Any) -> Any:
         if not old:
             return ask(client, asked, **more)
         known = old[0] if next(iter(asked.values())) is lookups._EARLIEST else old.pop()
