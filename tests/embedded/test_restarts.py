@@ -262,6 +262,7 @@ def test_a_region_that_fails_before_the_first_decision_begins_where_the_run_bega
     def failing(context: TaskContext) -> Operator:
         if fails and context.task.subtask == 1:
             fails.clear()
+            process(context)  # declares its states
             return _Raises()
         return process(context)
 
