@@ -90,7 +90,7 @@ def test_a_server_that_is_away_is_named_below_the_last_look_until_it_answers(
             else:
                 away.close()
 
-        clock = SimpleNamespace(sleep=pause, monotonic=time.monotonic)
+        clock = SimpleNamespace(sleep=pause, monotonic=time.monotonic, time=time.time)
         monkeypatch.setattr(watch, "time", clock)
         asked = ["watch", "--url", database, "--times", "3", "--every", "0.1"]
         shown = abs_(*asked)

@@ -30,6 +30,7 @@ from tests.core.durable_programs import PROGRAMS
 from tests.core.test_durable_writers import PLANTED
 from tests.kit.power_loss.disk import REPOSITORY, Event, Named, PowerDisk, Synced
 from tests.kit.power_loss.images import BEGIN, images, put
+from tests.planted import planted
 
 pytestmark = pytest.mark.campaign
 
@@ -88,18 +89,14 @@ def test_what_was_promised_survives_each_power_cut(name: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("bug", BUGS)
-def test_a_planted_bug_loses_what_was_promised(
-    bug: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write, place, planted = PLANTED[bug]
+def test_a_planted_bug_loses_what_was_promised(bug: str, tmp_path: Path) -> None:
+    write, defect = PLANTED[bug]
     name = write.__name__
-    with PowerDisk(tmp_path) as disk, monkeypatch.context() as patch:
-        folder = made(disk, "here")
-        patch.setattr(place, planted)
-        PROGRAMS[name].run(folder, disk.say)
-    found = looked(name, disk.record(), "here", tmp_path)
-    assert found.broken
-    print(f"\n{bug}: {found.broken[0][:300]}")
+    with planted(defect) as error:
+        with PowerDisk(tmp_path) as disk:
+            PROGRAMS[name].run(made(disk, "here"), disk.say)
+        assert looked(name, disk.record(), "here", tmp_path).broken == []
+    print(f"\n{bug}: {str(error.value)[:300]}")
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
