@@ -145,7 +145,7 @@ def stop_queries(context: SparkContext) -> None:
 
     try:
         inside = context.getLocalProperty(_QUERY)  # one that calls from a batch cannot wait for it
-        queries = {name: query for name, query in _ours().items() if name != inside}
+        queries = {name: query for name, query in active_queries().items() if name != inside}
     except (Py4JError, OSError, AttributeError, TypeError) as error:
         _log.warning("the queries of this session cannot be stopped before it ends: %s", error)
         return
@@ -186,24 +186,15 @@ def active_query(name: str) -> Any:
     Raises:
         Py4JError, OSError: the JVM is gone.
     """
-    return _ours().get(name)
+    return active_queries().get(name)
 
 
-def job_of(name: str) -> str | None:
-    """The option ``job`` of a format's query that runs a micro-batch; None if it has none."""
-    from py4j.protocol import Py4JError
+def active_queries() -> dict[str, Any]:
+    """Java's objects of the active queries that write by this project, by their ids.
 
-    try:
-        query = active_query(name)
-        job = None if query is None else query.logicalPlan().writeOptions().get("job")
-        return str(job.get()) if job is not None and job.isDefined() else None
-    except (Py4JError, OSError):  # the plan of a foreachBatch has no options
-        return None
-
-
-def _ours() -> dict[str, Any]:
-    """The active queries, as the JVM lists them, that write by this project."""
-    from py4j.protocol import Py4JJavaError
+    Raises:
+        Py4JError, OSError: the JVM is gone.
+    """
     from pyspark.sql import SparkSession
 
     session = SparkSession._instantiatedSession
@@ -216,13 +207,19 @@ def _ours() -> dict[str, Any]:
         if query is None:
             continue  # it has ended meanwhile
         name = str(uuid.toString())
-        try:
-            ours = name in end_watcher.functions or query.sink().name().startswith("abs-")
-        except Py4JJavaError:
-            ours = False  # another foreachBatch: it has no name
-        if ours:
+        if name in end_watcher.functions or is_format(query):
             queries[name] = query
     return queries
+
+
+def is_format(query: Any) -> bool:
+    """Whether a query, as Java has it, writes by a format of this project."""
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        return bool(query.sink().name().startswith("abs-"))
+    except Py4JJavaError:  # a foreachBatch: it has no name
+        return False
 
 
 def _begin_to_stop(name: str, query: Any) -> threading.Thread | None:

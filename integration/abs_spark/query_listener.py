@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,8 @@ from pyspark.sql.utils import is_remote
 
 from abs_core.model import job_key
 from abs_spark import observers
-from abs_spark.end_watcher import end_watcher
-from abs_spark.hooks import active_query, job_of, sentence_of
+from abs_spark.foreach.process import runs
+from abs_spark.hooks import active_queries, is_format, sentence_of
 from abs_spark.observers import Told
 
 if TYPE_CHECKING:
@@ -75,15 +76,21 @@ def _first_to_hear(news: str) -> bool:
 
 
 class Listener(StreamingQueryListener):
-    """See ``listener``."""
+    """See ``listener``.
+
+    Spark's events reach Python some time after they happened, when their query may have ended. So whose
+    they are is not asked of the active queries: a format's query is kept from its start until its end
+    has been told, and the runs of functions are known to the process.
+    """
 
     def __init__(self, *observe: Told) -> None:
         observers.added.extend(observe)
         self._observe = observe
-        self._jobs: dict[str, str] = {}
-        self._ours: set[str] = set()
-        self._known: set[str] = set()
+        self._names: dict[str, str] = {}
         self._warned = False
+        self._formats: dict[str, Any] = {}
+        """Java's objects of the queries that write by a format, by the ids of their runs."""
+        self._keep_active()
 
     def close(self) -> None:
         """Tell the observers nothing more."""
@@ -92,9 +99,9 @@ class Listener(StreamingQueryListener):
                 observers.added.remove(observe)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        """Keep what the query's end does not tell: its name, and whether it writes by this project."""
+        """Keep what later events do not tell. Spark calls this before the query's first batch."""
         if event.name:
-            self._jobs[str(event.id)] = event.name
+            self._names[str(event.id)] = event.name
         if self._observe and not self._warned and is_remote():
             self._warned = True
             _log.warning(
@@ -102,20 +109,15 @@ class Listener(StreamingQueryListener):
                 "others) occur in the server; this listener is told BatchDone and QueryEnded only. "
                 "What to do: name the observer in ABS_OBSERVE, in the server's environment"
             )
-        self._is_ours(str(event.id))
+        self._keep_active()
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         progress = event.progress
-        query = str(progress.id)
-        if self._is_ours(query):
-            seconds = progress.durationMs.get("triggerExecution", 0) / 1000
-            rows = max(progress.numInputRows, 0)
-            if query not in self._known and not is_remote():
-                self._known.add(query)
-                if (named := job_of(query)) is not None:
-                    self._jobs[query] = job_key(named)
-            job = self._job(query)
-            if _first_to_hear(f"{progress.runId} {progress.batchId}"):
+        query, run = str(progress.id), str(progress.runId)
+        seconds = progress.durationMs.get("triggerExecution", 0) / 1000
+        rows = max(progress.numInputRows, 0)
+        for job in self._jobs(query, run):
+            if _first_to_hear(f"{run} {progress.batchId} {job}"):
                 _batches.add(1, {"job": job})
             self._tell(BatchDone(job, progress.batchId, rows, seconds, query))
 
@@ -123,39 +125,56 @@ class Listener(StreamingQueryListener):
         """Nothing has been written."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        query = str(event.id)
-        if not self._is_ours(query):
-            return
+        query, run = str(event.id), str(event.runId)
         why = None
         if event.exception is not None:
             text = str(event.exception)
             why = sentence_of(RuntimeError(text)) or text.strip().partition("\n")[0]
-            if _first_to_hear(f"{event.runId} failed"):
-                _failures.add(1, {"job": self._job(query)})
-        self._tell(QueryEnded(self._job(query), query, why))
+        for job in self._jobs(query, run):
+            if why is not None and _first_to_hear(f"{run} failed {job}"):
+                _failures.add(1, {"job": job})
+            self._tell(QueryEnded(job, query, why))
+        self._formats.pop(run, None)
 
-    def _is_ours(self, query: str) -> bool:
-        """Whether the query writes by this project; a client of Connect cannot know: then all do."""
-        if is_remote():
-            return True
+    def _keep_active(self) -> None:
         from py4j.protocol import Py4JError
 
-        try:
-            if query in end_watcher.functions or active_query(query) is not None:
-                self._ours.add(query)
-        except (Py4JError, OSError):
-            return True  # rather one too many
-        return query in self._ours
+        with suppress(Py4JError, OSError):  # the JVM is gone: it tells nothing more
+            for java in active_queries().values():
+                if is_format(java):
+                    self._formats.setdefault(str(java.runId().toString()), java)
 
-    def _job(self, query: str) -> str:
-        function = end_watcher.functions.get(query)
-        if function is not None and function.run is not None:
-            self._jobs[query] = function.run.name.job
-        return self._jobs.get(query, query)
+    def _jobs(self, query: str, run: str) -> list[str]:
+        """The jobs that write in a run; none: not by this project.
+
+        A client of Connect knows none: there each query is one, by its name.
+        """
+        if is_remote():
+            return [self._names.get(query, query)]
+        if run not in self._formats:
+            self._keep_active()  # it has begun between this listener's making and its adding
+        if (java := self._formats.get(run)) is not None:
+            return [job_key(_option(java, "job") or query)]
+        return sorted(runs.jobs(query, run))
 
     def _tell(self, event: object) -> None:
         for observer in self._observe:
             observers.tell_one(observer, event)
+
+
+def _option(java: Any, name: str) -> str | None:
+    """An option of a format's query, which may have ended; None if it has none."""
+    from py4j.protocol import Py4JError
+
+    try:
+        options = java.logicalPlan().writeOptions().iterator()
+        while options.hasNext():
+            option = options.next()
+            if str(option._1()).lower() == name:  # Spark keeps the user's letters
+                return str(option._2())
+    except (Py4JError, OSError):  # it has ended before it had a plan
+        return None
+    return None
 
 
 def listener(*observe: Told) -> Any:

@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ from openlineage.client import OpenLineageClient
 from openlineage.client.transport.http import HttpConfig, HttpTransport
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryListener
 
 import abs_spark
 from abs_core.crash import CrashPoint
@@ -25,7 +27,7 @@ from abs_spark import observers
 from abs_spark.progress import observer
 from abs_spark.query_listener import BatchDone, QueryEnded
 from tests.spark.drivers import Driver, killed_at, until
-from tests.spark.epoch_world import EpochWorld
+from tests.spark.epoch_world import SCHEMA, EpochWorld
 from tests.spark.lineage import SPEC, Collector, off_schema
 from tests.spark.world import World
 
@@ -141,6 +143,87 @@ def test_a_listener_is_told_why_a_query_has_ended(spark: SparkSession, world: Ep
     assert ended.job == "job"
     assert str(ended.why).startswith("RefusedError: ")
     assert "What to do: " in str(ended.why)
+
+
+class Late(StreamingQueryListener):
+    """Hears of a query's start when Spark tells it, and of the rest once ``catch_up`` is called.
+
+    Spark calls a listener before a query's first batch, and sends all other events to Python some time
+    later: of a short query when it has gone.
+    """
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self._missed: list[partial[None]] = []
+
+    def onQueryStarted(self, event: Any) -> None:
+        self._inner.onQueryStarted(event)
+
+    def onQueryProgress(self, event: Any) -> None:
+        self._missed.append(partial(self._inner.onQueryProgress, event))
+
+    def onQueryIdle(self, event: Any) -> None:
+        """Nothing has been written."""
+
+    def onQueryTerminated(self, event: Any) -> None:
+        self._missed.append(partial(self._inner.onQueryTerminated, event))
+
+    @property
+    def ended(self) -> int:
+        """How many queries' ends have come."""
+        return sum(one.func == self._inner.onQueryTerminated for one in self._missed)
+
+    def catch_up(self) -> None:
+        for hear in self._missed:
+            hear()
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+@pytest.mark.spark
+@pytest.mark.services
+def test_events_that_come_when_their_query_has_gone_name_its_jobs(
+    spark: SparkSession, new_world: Callable[[str], World], tmp_path: Path
+) -> None:
+    """Formats with and without a job, a function with two jobs, and a query that fails."""
+    world, events = new_world("wal"), list[Any]()
+    world.add_files(range(1))
+    late = Late(abs_spark.listener(events.append))
+    rows = spark.readStream.schema(SCHEMA).parquet(world.job.input)
+    options = {"url": world.url, "dbtable": "t", "protocol": "wal"}
+
+    def sink(job: str, place: str) -> Any:
+        one = abs_spark.sink("abs-postgres", options)
+        return abs_spark.epoch(one, job=job, checkpointLocation=place)
+
+    def started(name: str) -> Any:
+        place = str(tmp_path / name)
+        return rows.writeStream.queryName(name).option("checkpointLocation", place)
+
+    def end(writer: Any) -> str:
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        return str(query.id)
+
+    with added(spark, late):
+        end(started("a").format("abs-postgres").options(**options).option("JOB", "of-a-format"))
+        unnamed = end(started("b").format("abs-postgres").options(**options))
+        place = str(tmp_path / "c")
+        functions = [sink("first", place), sink("second", place)]
+        end(started("c").foreachBatch(lambda df, epoch: [each(df, epoch) for each in functions]))
+        functions.clear()
+        end(started("d").format("noop"))
+        world.alter("add check (id < 0) not valid")
+        with pytest.raises(StreamingQueryException):
+            end(started("e").format("abs-postgres").options(**options).option("job", "failing"))
+        until(lambda: late.ended == 5, "Spark has told all ends")
+        assert not spark.streams.active
+        late.catch_up()
+    done = [one.job for one in events if isinstance(one, BatchDone)]
+    assert done == ["of-a-format", unnamed, "first", "second"]
+    ended = [(one.job, one.why is None) for one in events if isinstance(one, QueryEnded)]
+    assert ended == [*((job, True) for job in done), ("failing", False)]
 
 
 @pytest.mark.spark
