@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -10,13 +11,16 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from abs_core.errors import RefusedError
+from abs_core.errors import CorruptionError, RefusedError
 from abs_core.model import Committable
+from abs_core.wal import FolderSegments
 from abs_sinks.kafka.twophase import TwoPhaseCommitter as OnKafka
 from abs_sinks.postgres.twophase import TwoPhaseCommitter as OnPostgres
 from abs_sinks.s3.twophase import TwoPhaseCommitter as OnS3
+from abs_testing.case import Case
 from tests.cli.several import JOB, Several, everywhere, parsed
 from tests.kit.command import abs_
+from tests.kit.kafka import delete_topics
 
 pytestmark = pytest.mark.services
 
@@ -72,6 +76,50 @@ def test_what_a_target_refuses_for_good_is_shown_given_up_by_consent_and_never_c
     assert abs_("in-doubt", "list", "--sinks", job.file()).exit_code == 0
     job.epoch(job.run(), 1, C)
     assert job.values() == {**everywhere(A, B, C), name: [C]}
+
+
+@pytest.mark.parametrize("sent", [False, True])
+def test_records_that_a_lost_ledger_does_not_prove_are_looked_for_and_accepted(
+    job: Several, tmp_path: Path, sent: bool
+) -> None:
+    """``ledger.gone``: the topic shows whether they are there; each way ends exactly."""
+    segments = tmp_path / "wal"
+    job.alerts = {"protocol": "wal", "wal": segments.as_uri()}
+    run = job.run()
+    job.decided(run, 0, A, B)
+    if sent:  # by a process that died before it had deleted its segments
+        copy = shutil.copytree(segments, tmp_path / "copy")
+        made = [c for c in job.state(run).open[0].committables if c.protocol == "wal"]
+        for name, spec in run.targets.opened():
+            if name == "alerts":
+                spec.sink(alone=False).committer().commit(made)
+        shutil.copytree(copy, segments, dirs_exist_ok=True)
+    delete_topics(job.topic.options.kafka, [job.topic.options.registertopic])
+    there = sorted([A, B]) if sent else []
+
+    told = abs_("in-doubt", "commit", JOB, "--sinks", job.file())
+    assert isinstance(told.exception, CorruptionError), told.output
+    steps = re.search(
+        r"look whether the epoch's records are in their topic .* delete its segments in (\S+), and let "
+        r"the job go on by `abs (in-doubt accept-loss \S+ \d+)`; if its records were not there, write "
+        r"them again from the source under another job name",
+        str(told.exception),
+    )
+    assert steps is not None, told.exception
+    assert job.values()["alerts"] == there
+    assert steps[1] == segments.as_uri()
+    log = FolderSegments(segments)
+    log.delete([entry.handle for entry in log.list(JOB) if entry.handle.epoch == 0])
+    accepted = abs_(*steps[2].split(), "--sinks", job.file(), "--yes")
+    assert accepted.exit_code == 0, (accepted.output, accepted.exception)
+    assert parsed("register", "show", JOB, "--sinks", job.file())["frontier"] == 0
+    assert job.values() == {**everywhere(A, B), "alerts": there}
+    if not sent:
+        with Case(job.topic) as case:
+            case.run(job="again", lineage="another").epoch(0, [(1, A), (2, B)])
+    job.epoch(job.run(), 1, C)
+    assert job.values() == everywhere(A, B, C)
+    assert abs_("in-doubt", "list", "--sinks", job.file()).exit_code == 0
 
 
 def refusing(job: Several, way: str, patch: pytest.MonkeyPatch) -> AbstractContextManager[object]:

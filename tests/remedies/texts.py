@@ -28,7 +28,8 @@ KINDS = {
     "drop": r"\bDROP TABLE|\bdrop its table|delete the checkpoint|delete this one file",
     "trim a checkpoint": r"all of commits/",
     "another job name": r"another (?:`job` name|job name)|give the second call another job",
-    "leave data out": r"set failOnDataLoss=false|leave out all rows|read it as it is now",
+    "leave data out": r"set failOnDataLoss=false|set skipOffsets"
+    "|leave out all rows|read it as it is now",
     "replay": r"(?:set|use) replay=|set `replay`",
     "restore": r"\brestore the (?:register|checkpoint|newest|object|target|table)",
 }

@@ -23,7 +23,7 @@ from abs_testing.case import Case, rows
 
 pytestmark = pytest.mark.services
 
-ONE, TWO = rows(0, 3), rows(10, 3)
+ONE, TWO, LATER = rows(0, 3), rows(10, 3), rows(30, 2)
 
 
 class Folder:
@@ -100,16 +100,29 @@ def test_whatever_object_is_lost_a_reader_sees_every_row_or_is_refused(
     assert folder.read() == every
 
 
-def test_a_committed_file_that_is_gone_is_an_error_that_names_it(folder: Folder) -> None:
+def test_a_committed_file_that_is_gone_is_named_and_put_back_or_its_rows_are_missing(
+    folder: Folder,
+) -> None:
+    """Both ways that the error names, to the letter; the job goes on beside them."""
     folder.commits("one", ONE, TWO)
     (gone, left) = (file.key for file in committed_files(folder.harness.options))
+    copy = folder.objects.get(gone)
+    assert copy is not None
     folder.objects.delete([gone])
     with pytest.raises(CorruptionError) as refused:
         folder.read()
     assert gone in refused.value.what
     assert (refused.value.job, refused.value.epoch) == ("one", 0)
-    assert "restore the object" in refused.value.remedy
-    assert left in [file.key for file in committed_files(folder.harness.options)]
+    assert refused.value.remedy.startswith("restore the object. If it is gone for good")
+    assert "those files of abs_sinks.s3.committed_files() that are there" in refused.value.remedy
+    listed = [file.key for file in committed_files(folder.harness.options)]
+    there = [key for key in listed if folder.objects.head(key) is not None]
+    assert there == [left]
+    assert sorted(folder.harness._rows(there)) == TWO, "nothing else is missing"
+    folder.objects.put(gone, copy.data)
+    assert folder.read() == sorted([*ONE, *TWO])
+    Case(folder.harness).run("one").epoch(2, LATER)
+    assert folder.read() == sorted([*ONE, *TWO, *LATER])
 
 
 def test_a_committed_file_that_a_listing_leaves_out_is_read_all_the_same(

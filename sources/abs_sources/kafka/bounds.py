@@ -77,6 +77,20 @@ def assigned(text: str) -> tuple[Partition, ...]:
     return tuple(sorted(partitions))
 
 
+def record_places(text: str) -> frozenset[tuple[str, int, int]]:
+    """JSON with a list of offsets per partition."""
+    shape = 'JSON like {"topic": {"0": [17]}}'
+    try:
+        return frozenset(
+            (topic, decimal(number), whole(offset, 0))
+            for topic, of in _json(text, shape).items()
+            for number, offsets in of.items()
+            for offset in offsets
+        )
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ValueError(shape) from error
+
+
 def names(text: str) -> tuple[str, ...]:
     """Topics, separated by commas."""
     topics = [name.strip() for name in text.split(",")]

@@ -131,7 +131,9 @@ def _unreadable(message: Message, defect: str, instead: str = "") -> DataError:
     topic, partition, offset = message.topic(), message.partition(), message.offset() or 0
     return DataError(
         f"Kafka: the record at offset {offset} of {topic}-{partition} has {defect}.",
-        remedy=f"{instead}begin behind it, with a new checkpoint and startingOffsets "
-        f'{{"{topic}":{{"{partition}":{offset + 1}, ...}}}}; or delete the records up to it '
-        "(kafka-delete-records) and set failOnDataLoss=false.",
+        # Not a new start behind it: that would leave out the records before it, too, whose epoch is
+        # not written.
+        remedy=f"{instead}leave this one record out: set skipOffsets="
+        f'{{"{topic}":{{"{partition}":[{offset}]}}}} and restart on the same checkpoint; have its '
+        "producer send it again in a form that can be read.",
     )

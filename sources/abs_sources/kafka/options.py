@@ -37,6 +37,7 @@ from abs_sources.kafka.bounds import (
     a_start,
     assigned,
     end_offset,
+    record_places,
     times,
     timestamp,
 )
@@ -152,6 +153,12 @@ class KafkaSourceOptions:
     fail_on_data_loss: Annotated[
         bool, Option("failOnDataLoss", boolean, True), "whether the query stops if records are gone"
     ] = True
+    skipped: Annotated[
+        frozenset[tuple[str, int, int]],
+        Option("skipOffsets", record_places, frozenset()),
+        "records that are left out, for good, as JSON: topic to partition to offsets; for those that "
+        "an error names as unreadable",
+    ] = frozenset()
     headers: Annotated[bool, HEADERS, "whether rows have a column `headers`"] = False
     winners: Annotated[
         bool | None,

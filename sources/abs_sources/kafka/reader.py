@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import starmap
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
@@ -79,6 +80,8 @@ class KafkaReader(Reader):
     ) -> None:
         self._options = options
         self._part = part
+        here = (part.topic, part.partition)
+        self._skipped = [offset for *of, offset in options.skipped if tuple(of) == here]
         self._at = part.start
         self._most = options.batchsize
         self._fitting = min(_PIECE, self._most)
@@ -206,6 +209,8 @@ class KafkaReader(Reader):
             self._at = int(offsets[-1]) + 1
         for event in events:
             self._heed(event)
+        if self._skipped:
+            messages, offsets = self._without_skipped(messages, offsets)
         if not len(offsets):
             return None
         self._short_since = None
@@ -236,6 +241,18 @@ class KafkaReader(Reader):
         if filtered is not None:
             batch = batch.filter(filtered.keep.slice(0, filtered.stop))
         return batch if batch.num_rows else None
+
+    def _without_skipped(
+        self, messages: Sequence[Message], offsets: npt.NDArray[np.int64]
+    ) -> tuple[Sequence[Message], npt.NDArray[np.int64]]:
+        """Without the records that ``skipOffsets`` names."""
+        out = np.isin(offsets, self._skipped)
+        for offset in offsets[out]:
+            log.warning(
+                "skipOffsets: the record at offset %d of %s is left out", offset, self._name
+            )
+        kept = [message for message, skip in zip(messages, out, strict=True) if not skip]
+        return kept, offsets[~out]
 
     def _wait_at(self, offset: int, undecided: HandleName) -> None:
         """Wait at the first undecided record until it is decided."""
