@@ -104,15 +104,18 @@ class OpenSinks:
         return named
 
     def _check_apart(self, identities: Sequence[tuple[str, str]]) -> None:
-        """Raise OptionError if a sink writes changes to a target that another sink has, too.
+        """Raise OptionError if a sink writes changes to a target that another sink has, too, or a part.
 
         The changes of a sink are put in order among themselves, and compared with what was there
         before the epoch: not with those of another sink.
         """
         for name, target in identities:
-            fellows = [other for other, theirs in identities if theirs == target and other != name]
-            if fellows and self._sinks[name].guarantee().write == "changes":
-                raise on_one_target(name, fellows[0], target)
+            sink = self._sinks[name]
+            if sink.guarantee().write != "changes":
+                continue
+            for other, theirs in identities:
+                if other != name and (theirs == target or sink.shares_rows(theirs)):
+                    raise on_one_target(name, other, theirs)
 
     def if_missing(self, check: Callable[[str], None]) -> None:
         """What each sink calls, with its name, where its target is missing; see ``Sink``."""

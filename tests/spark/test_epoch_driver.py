@@ -346,6 +346,9 @@ def test_a_run_refuses_what_it_cannot_go_on_with_before_a_row_is_written(
 
 
 CHANGED = {"protocol": "wal", "write": "changes", "sequenceby": "at", "positions": "side"}
+DROP_POSITIONS = """do $$ declare name text; begin
+  for name in select oid::regclass from pg_class where relname like 'positions%' and relkind = 'r'
+  loop execute 'drop table ' || name; end loop; end $$"""
 OTHERS = [CHANGED, {"protocol": "wal", "write": "upsert", "key": "id"}, {"protocol": "2pc"}]
 
 
@@ -353,7 +356,7 @@ OTHERS = [CHANGED, {"protocol": "wal", "write": "upsert", "key": "id"}, {"protoc
 @pytest.mark.parametrize(
     ("spelled", "other"),
     [(name, CHANGED) for name in ("copy", '"copy"', "public.copy", "COPY")]
-    + [("public.copy", other) for other in OTHERS[1:]],
+    + [(table, other) for table in ("public.copy", "part") for other in OTHERS[1:]],
 )
 def test_two_sinks_on_one_table_of_which_one_writes_changes_are_refused(
     database: str, spelled: str, other: dict[str, str]
@@ -361,6 +364,7 @@ def test_two_sinks_on_one_table_of_which_one_writes_changes_are_refused(
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("create table copy (id bigint primary key, v text)")
         connection.execute("create table apart (id bigint primary key, v text)")
+        connection.execute("create table part (primary key (id)) inherits (copy)")
     kind = format_named("abs-postgres")
     names = [("id", pa.int64()), ("at", pa.int64()), ("op", pa.string()), ("v", pa.string())]
 
@@ -376,4 +380,6 @@ def test_two_sinks_on_one_table_of_which_one_writes_changes_are_refused(
         with pytest.raises(OptionError, match=r"The sinks (one and two|two and one)") as caught:
             identities(spec("copy", both[0]), spec(spelled, both[1]))
         assert "let one sink write the rows of both" in caught.value.remedy
+        with psycopg.connect(database, autocommit=True) as connection:
+            connection.execute(DROP_POSITIONS)
     assert len(identities(spec("copy", CHANGED), spec("apart", other))) == 2

@@ -19,8 +19,9 @@ from abs_core.patience.slow_writes import SlowWriteReporter
 from abs_core.routing import ByProtocol, NothingToCommit
 from abs_sinks.deadletters.writer import dead_letters_of
 from abs_sinks.options import limit_text, on_one_target
-from abs_sinks.postgres.apply.target import SinkTable, SinkTables
+from abs_sinks.postgres.apply.target import SinkTable, SinkTables, label_of
 from abs_sinks.postgres.apply.write import write_of
+from abs_sinks.postgres.columns.table import relatives
 from abs_sinks.postgres.copyin import CopyWriter
 from abs_sinks.postgres.idempotent import IdempotentCoCommitter, IdempotentWriter
 from abs_sinks.postgres.options import PostgresOptions
@@ -205,6 +206,16 @@ class PostgresSink(Sink):
             log.warning(
                 "sessions of superseded runs of job %s were not ended: %s", state.job, error
             )
+
+    def shares_rows(self, target: str) -> bool:
+        """See ``Sink``: whether it is a partition or child of this table, or the reverse."""
+        table = self._table.target().table
+        beside = self.target_id.removesuffix(label_of(table.schema, table.name))
+        if not target.startswith(beside):
+            return False
+        with leased(self._options.server, doing=f"looking at {table.label}") as connection:
+            kin = relatives(connection, table.oid)
+        return target.removeprefix(beside) in (label_of(*names) for names in kin)
 
     def is_empty(self) -> bool:
         """Whether the table has no row."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
@@ -295,6 +296,53 @@ def test_two_jobs_share_the_positions_of_a_table_with_one_order(own: Changing) -
     with pytest.raises(SchemaError, match="Jobs on one table share its positions"):
         own.apply([(1, 6, "c", "v")], job="four", stateschema=f"{own.state}x")
     assert own.rows() == []
+
+
+@pytest.mark.parametrize("kind", ["partition", "child"])
+def test_changes_of_a_table_and_of_a_part_of_it_would_not_be_in_one_order(
+    own: Changing, kind: str
+) -> None:
+    """Also by two levels; by what the error says they go on."""
+    part, inner = f"{own.table}_part", f"{own.table}_inner"
+    columns = "id bigint primary key, at bigint, v text"
+    own.db.execute(f"drop table {own.table}")
+    if kind == "partition":
+        own.db.execute(f"create table {own.table} ({columns}) partition by range (id)")
+        of = f"partition of {own.table} for values from (0) to (9) partition by range (id)"
+        own.db.execute(f"create table {part} {of}")
+        own.db.execute(f"create table {inner} partition of {part} for values from (0) to (5)")
+    else:
+        own.db.execute(f"create table {own.table} ({columns})")
+        own.db.execute(f"create table {part} (primary key (id)) inherits ({own.table})")
+        own.db.execute(f"create table {inner} (primary key (id)) inherits ({part})")
+    own.apply([(1, 5, "d", None)], dbtable=inner)
+    for other in (own.table, part):
+        with pytest.raises(SchemaError, match="shares rows with") as refused:
+            own.apply([(1, 4, "c", "older")], dbtable=other)
+        assert own.rows() == []
+    (drop,) = re.findall(r"DROP TABLE [^;]+", refused.value.remedy)
+    own.db.execute(drop)
+    own.apply([(1, 6, "c", "newer")])
+    assert own.rows() == [(1, 6, "newer")]
+    with pytest.raises(SchemaError, match="best the parent"):
+        own.apply([(1, 7, "d", None)], dbtable=inner)
+
+
+@pytest.mark.parametrize("related", [True, False])
+def test_a_table_shares_rows_with_its_parents_and_its_parts_and_with_no_other(
+    own: Changing, related: bool
+) -> None:
+    part = f"{own.table}_part"
+    own.db.execute(f"create table {part} (primary key (id)) inherits ({own.table})")
+    if not related:
+        own.db.execute(f"alter table {part} no inherit {own.table}")
+    given = PostgresOptions.parse({"url": own.url, "dbtable": part})
+    of_part = PostgresSink(given, pa.schema([("id", pa.int64())]))
+    of_table = own.sink()
+    assert of_table.shares_rows(of_part.target_id) is related
+    assert of_part.shares_rows(of_table.target_id) is related
+    assert not of_table.shares_rows(of_table.target_id.replace("/", "/another", 1))
+    own.db.execute(f"drop table {part}")
 
 
 def test_the_names_in_the_state_schema_do_not_move(shared_database: str) -> None:

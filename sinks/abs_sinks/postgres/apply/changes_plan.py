@@ -74,7 +74,7 @@ def plan_changes(
         side=side,
         deletes=replace(options.applyasdeletes, column=staged[roles[0]].name),
         unchanged=None if options.unchanged is None else staged[roles[1]].name,
-        place=(options.stateschema, positions_name(table)),
+        place=(options.stateschema, positions_name(table.label)),
         tombstones=options.tombstones,
         left_out=(*dropped, *ignored),
         committed=None if timed is None else staged[timed].name,

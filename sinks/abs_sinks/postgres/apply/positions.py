@@ -16,21 +16,22 @@ from abs_core.strictjson import fields, parse, reading
 from abs_sinks.postgres.apply import committed
 from abs_sinks.postgres.apply.changes import GONE, Changes
 from abs_sinks.postgres.columns.plan import columns_of
-from abs_sinks.postgres.columns.table import CatalogTable, read_table
+from abs_sinks.postgres.columns.table import CatalogTable, read_table, relatives
 from abs_sinks.postgres.options import PostgresOptions
 
 _WIDER = ("int2", "int4", "int8", "numeric")
 """Each takes the values of those before it."""
 
 
-def positions_name(table: CatalogTable) -> str:
-    """The name of the positions table, in the state schema."""
-    return f"positions_{blake2b(table.label.encode(), digest_size=16).hexdigest()}"
+def positions_name(label: str) -> str:
+    """The name of the positions table of a table with this label, in the state schema."""
+    return f"positions_{blake2b(label.encode(), digest_size=16).hexdigest()}"
 
 
 def positions_of(connection: Connection[Any], table: CatalogTable) -> list[tuple[str, str]]:
     """State schema and ``agreement`` of each positions table that the table has."""
-    return connection.execute(_PLACES, (positions_name(table),)).fetchall()
+    rows = connection.execute(_PLACES, ([positions_name(table.label)],)).fetchall()
+    return [(schema, comment) for schema, comment, _ in rows]
 
 
 def agreed_in(comment: str, name: str) -> dict[str, Any]:
@@ -63,7 +64,23 @@ def check_shared(connection: Connection[Any], changes: Changes) -> bool:
                 "there is no such job any more: DROP TABLE "
                 f"{sql.Identifier(other, name).as_string()}; what was deleted is forgotten then.",
             )
+    _check_relatives(connection, changes.plan.table)
     return bool(sides)
+
+
+def _check_relatives(connection: Connection[Any], table: CatalogTable) -> None:
+    """Raise SchemaError if changes are applied to a table with the same rows by other positions."""
+    labels = [sql.Identifier(*names).as_string() for names in relatives(connection, table.oid)]
+    kin = {positions_name(label): label for label in labels}
+    for place, _, name in connection.execute(_PLACES, ([*kin],)).fetchall():
+        raise SchemaError(
+            f"Changes are applied to table {kin[name]}, too, which shares rows with {table.label}: one "
+            "is a partition or a child of the other. Each has positions of its own, so an older change "
+            "could overwrite a newer one.",
+            remedy="apply all of them to one of the two tables, best the parent. If nothing applies "
+            f"changes to {kin[name]} any more: DROP TABLE {sql.Identifier(place, name).as_string()}; "
+            "what was deleted is forgotten then.",
+        )
 
 
 def ensure(connection: Connection[Any], changes: Changes, options: PostgresOptions) -> None:
@@ -205,7 +222,7 @@ alter table {positions} add primary key ({key})
 
 
 _PLACES = """
-select n.nspname, coalesce(obj_description(c.oid, 'pg_class'), '')
+select n.nspname, coalesce(obj_description(c.oid, 'pg_class'), ''), c.relname
   from pg_class c join pg_namespace n on n.oid = c.relnamespace
- where c.relname = %s and c.relkind = 'r'
+ where c.relname = any(%s) and c.relkind = 'r'
 """

@@ -225,7 +225,12 @@ def identity_of(
 
 def within(database: str, schema: str, name: str) -> str:
     """The part of a table's identity that is behind the server's."""
-    return f"{_plain(database)}/{_plain(schema)}.{_plain(name)}"
+    return f"{_plain(database)}/{label_of(schema, name)}"
+
+
+def label_of(schema: str, name: str) -> str:
+    """The part of a table's identity that is behind the database's."""
+    return f"{_plain(schema)}.{_plain(name)}"
 
 
 def identity_at(options: PostgresOptions) -> str | None:
