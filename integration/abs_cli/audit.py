@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from abs_cli.audit_job import compared_by, progress_shown, report_job
+from abs_cli.audit_job import audit_job, compared_by, progress_shown
 from abs_cli.output import (
     FAILED,
     UNAVAILABLE,
@@ -23,6 +23,7 @@ from abs_cli.output import (
     show_error,
     write_report,
 )
+from abs_cli.sinksfile import SinksFile
 from abs_core.errors import AbsError, ConfigError, DataError, UnavailableError
 
 if TYPE_CHECKING:
@@ -196,7 +197,12 @@ def audit(
         if report is not None and (sinks is not None or follow):
             raise typer.BadParameter("not with --sinks or --follow.", param_hint="--report")
         if sinks is not None:
-            clean = report_job(sinks, compared, by_epoch=epochs, strict=strict, as_json=as_json)
+            found = audit_job(SinksFile.read(sinks), compared, by_epoch=epochs, strict=strict)
+            clean = found.clean
+            if as_json:
+                print_json(found.to_dict())
+            else:
+                found.show()
         elif epochs or strict:
             asked = "--epochs" if epochs else "--strict"
             raise typer.BadParameter("it needs --sinks.", param_hint=asked)

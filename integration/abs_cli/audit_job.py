@@ -5,86 +5,121 @@ from __future__ import annotations
 import contextlib
 import csv
 import threading
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from abs_cli.output import errors, people, print_json
+from abs_cli.output import errors, people
 from abs_cli.sinksfile import FiledSink, SinksFile
 from abs_cli.sites import Site
 from abs_core.errors import AbsError, ConfigError
 
 if TYPE_CHECKING:
-    from abs_audit import AuditSettings, Relation, Report
+    from abs_audit import AuditSettings, EpochFound, Relation, Report
     from abs_core.model import JobState
 
 _SINK = "sink:"
 _TELL_SECONDS = 0.5
 
 
-def report_job(
-    path: Path, settings: AuditSettings, *, by_epoch: bool, strict: bool, as_json: bool
-) -> bool:
-    """Audit every sink with an ``audit`` in the file, print it, and return whether all are clean.
+@dataclass(frozen=True, slots=True)
+class JobReport:
+    """What audits of a job's targets have found.
 
-    A job with a decided and unfinished epoch is not clean: it may be committed in one target and not in
-    another yet. Nor is one of whose sinks none has an audit.
+    Args:
+        reports: by the sink's name.
+        not_audited: sinks without an ``audit`` in the file.
+        open_epochs: decided and not finished: each may be in one target and not in another yet.
+        strict: a sink without an audit is not clean.
+    """
+
+    reports: Mapping[str, Report]
+    not_audited: Sequence[str]
+    open_epochs: Sequence[int]
+    epochs: Sequence[EpochFound]
+    strict: bool
+
+    @property
+    def failing(self) -> Sequence[str]:
+        """Sinks that are not clean because they were not audited; all, where none was."""
+        return self.not_audited if self.strict or not self.reports else ()
+
+    @property
+    def clean(self) -> bool:
+        wrong = (*self.failing, *self.open_epochs, *(e for e in self.epochs if e.shortcoming))
+        return not wrong and all(report.clean for report in self.reports.values())
+
+    @property
+    def shortcomings(self) -> list[str]:
+        """Why it is not clean, for people."""
+        return [
+            *(f"{name}: {why}" for name, report in self.reports.items() for why in report.reasons),
+            *(f"{name}: not audited" for name in self.failing),
+            *(f"epoch {epoch} is decided and not finished" for epoch in self.open_epochs),
+            *(entry.shortcoming for entry in self.epochs if entry.shortcoming),
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "sinks": {name: report.to_dict() for name, report in self.reports.items()},
+            "not_audited": list(self.not_audited),
+            "open_epochs": list(self.open_epochs),
+            "epochs": [entry.to_dict() for entry in self.epochs],
+        }
+
+    def show(self) -> None:
+        """Print it."""
+        from abs_audit.render import show, show_epochs
+
+        for name, report in self.reports.items():
+            people.print(f"[bold]{escape(name)}[/]")
+            show(report, people)
+        if self.epochs:
+            show_epochs(self.epochs, people)
+        if self.not_audited:
+            colour = "red" if self.failing else "yellow"
+            names = escape(", ".join(self.not_audited))
+            people.print(f"[{colour}]not audited[/] {names}: without audit = ... in the file")
+        for epoch in self.open_epochs:
+            people.print(f"[red]decided but not finished[/] epoch {epoch}")
+
+
+def audit_job(
+    job: SinksFile, settings: AuditSettings, *, by_epoch: bool, strict: bool
+) -> JobReport:
+    """Audit every sink with an ``audit`` in the file.
 
     Args:
         settings: for what a sink's own ``audit`` leaves open.
         by_epoch: also look for each epoch of the query's checkpoint in all targets.
-        strict: a sink without an audit is not clean.
 
     Raises:
-        ConfigError: the file, the settings of an audit in it, or the checkpoint cannot be read.
+        ConfigError: the settings of an audit in the file, or the checkpoint, cannot be read.
         TargetError: a side cannot be read.
     """
     from abs_audit import by_epoch as compared
     from abs_audit.checkpoint import epochs_in
-    from abs_audit.render import show, show_epochs
 
-    job = SinksFile.read(path)
     records = epochs_in(_checkpoint(job)) if by_epoch else {}
     reports = {
         sink.name: _audit(job, sink, settings, records)
         for sink in job.sinks
         if "expected" in sink.audit
     }
-    skipped = [sink.name for sink in job.sinks if sink.name not in reports]
-    failing = skipped if strict or not reports else []
     state = _state(job)
-    undone = [] if state is None else [decision.epoch for decision in state.open]
     frontier = None if state is None else state.frontier
     there = () if state is None else state.sinks
-    epochs = compared(
-        reports, frontier, {one.name: one.since for one in there if one.until is None}
+    since = {one.name: one.since for one in there if one.until is None}
+    return JobReport(
+        reports,
+        [sink.name for sink in job.sinks if sink.name not in reports],
+        [] if state is None else [decision.epoch for decision in state.open],
+        compared(reports, frontier, since),
+        strict,
     )
-    if as_json:
-        print_json(
-            {
-                "sinks": {name: report.to_dict() for name, report in reports.items()},
-                "not_audited": skipped,
-                "open_epochs": undone,
-                "epochs": [entry.to_dict() for entry in epochs],
-            }
-        )
-    else:
-        for name, report in reports.items():
-            people.print(f"[bold]{escape(name)}[/]")
-            show(report, people)
-        if epochs:
-            show_epochs(epochs, people)
-        if skipped:
-            colour = "red" if failing else "yellow"
-            names = escape(", ".join(skipped))
-            people.print(f"[{colour}]not audited[/] {names}: without audit = ... in the file")
-        for epoch in undone:
-            people.print(f"[red]decided but not finished[/] epoch {epoch}")
-    wrong = (*failing, *undone, *(entry for entry in epochs if entry.shortcoming))
-    return not wrong and all(report.clean for report in reports.values())
 
 
 def _audit(

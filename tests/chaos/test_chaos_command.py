@@ -131,6 +131,43 @@ def test_a_job_that_notes_an_epoch_before_it_writes_it_is_found_to_lose_it(place
     assert (code, [name for name in NAMED if found[name]]) == (1, ["missing"]), found
 
 
+@pytest.mark.parametrize("mode", ["exact", "doubling"])
+def test_all_targets_of_a_file_are_audited_after_the_kills(place: Place, mode: str) -> None:
+    """A second sink that another one is compared with, and a third one without an audit."""
+    place.fill(12)
+    with psycopg.connect(place.url, autocommit=True) as connection:
+        connection.execute(
+            "create table beside (id bigint, name text);"
+            "create function also() returns trigger language plpgsql as "
+            "'begin insert into beside values (new.id, new.name); return new; end';"
+            "create trigger also after insert on target for each row execute function also()"
+        )
+    sinks = {
+        "table": ("target", f"{place.folder / 'input'}"),
+        "copy": ("beside", "sink:table"),
+        "none": ("beside", None),
+    }
+    lines = []
+    for name, (table, expected) in sinks.items():
+        lines += [f"[sinks.{name}]", 'format = "abs-postgres"']
+        lines += [f"options = {{ url = {json.dumps(place.url)}, dbtable = '{table}' }}"]
+        lines += [f"audit = {{ expected = '{expected}', key = 'id' }}"] if expected else []
+    file = place.folder / "job.toml"
+    file.write_text("\n".join(lines))
+    given = ["--seed", "7", "--kills", "1", "--at", "committed", "--settle", "0", "--json"]
+    words = ["chaos", "--sinks", str(file), "--log", str(place.folder / "log"), *place.checkpoint]
+    done = CliRunner().invoke(app, [*words, *given, *place.plain(mode)], catch_exceptions=False)
+    found = json.loads(done.stdout)
+    assert (done.exit_code == 0) is found["clean"] is (mode == "exact"), found["shortcomings"]
+    assert len(found["kills"]) == 1
+    assert found["audit"]["not_audited"] == ["none"]
+    assert found["audit"]["sinks"]["copy"]["clean"], "it has what the other one has"
+    if mode == "doubling":
+        [why] = found["shortcomings"]
+        assert why.startswith("table: ")
+        assert "duplicate" in why
+
+
 def test_the_same_mistake_stays_unseen_without_a_kill_in_its_moment(place: Place) -> None:
     """So it is the kills that find it, and a run without them proves nothing."""
     place.fill(3)

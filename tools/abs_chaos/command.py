@@ -13,7 +13,7 @@ import typer
 from rich.markup import escape
 
 from abs_cli import audit as audited
-from abs_cli.audit_job import compared_by
+from abs_cli.audit_job import audit_job, compared_by
 from abs_cli.output import (
     FAILED,
     AsJson,
@@ -24,14 +24,20 @@ from abs_cli.output import (
     print_json,
     write_report,
 )
+from abs_cli.sinksfile import SinksFile
 from abs_core.errors import OptionError
 from abs_services.command import kinds_named
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from abs_audit import AuditSettings
+    from abs_chaos.blame import Blame
     from abs_chaos.killing import Killed
     from abs_chaos.moments import Sight
-    from abs_chaos.outcome import Outcome
+    from abs_chaos.outcome import Course, Outcome
     from abs_chaos.process import JobProcess
+    from abs_chaos.run import ChaosSettings
 
 Command = Annotated[list[str], typer.Argument(help="The job's command, after --.")]
 Kills = Annotated[int, typer.Option(help="How often the job is killed.")]
@@ -101,6 +107,8 @@ Log = Annotated[
 def chaos(
     *,
     command: Command,
+    sinks: audited.Sinks = None,
+    epochs: audited.Epochs = False,
     expected: audited.Expected = None,
     actual: audited.Actual = None,
     table: audited.Table = None,
@@ -128,15 +136,21 @@ def chaos(
     """Run a job, kill all of its processes by SIGKILL again and again, and audit its target.
 
     The job may use any sink. It is started again after each kill, until it ends by itself. Exit code
-    0: every kill was carried out, and every row is in the target exactly once. 1: otherwise.
+    0: every kill was carried out, and every row is in the target exactly once; with --sinks in each
+    target that has an audit in the file. 1: otherwise.
     """
     from abs_audit import AuditSettings, relation
     from abs_chaos.moments import Moment
     from abs_chaos.page import page, picture
     from abs_chaos.run import ChaosSettings, chaos
 
-    if not expected or not actual:
+    if sinks is not None and report is not None:
+        raise typer.BadParameter("not with --sinks.", param_hint="--report")
+    if epochs and sinks is None:
+        raise typer.BadParameter("it needs --sinks.", param_hint="--epochs")
+    if sinks is None and not (expected and actual):
         raise typer.BadParameter("name both sides.", param_hint="--expected and --actual")
+    job = None if sinks is None else SinksFile.read(sinks)
     seed = secrets.randbelow(1_000_000) if seed is None else seed
     settings = ChaosSettings(
         command,
@@ -153,9 +167,14 @@ def chaos(
         count_rows=report is not None,
     )
     compared = AuditSettings(**compared_by(key, columns, schema), settle=settle, samples=samples)
+    errors.print(f"seed {seed}; the job's output: {settings.log}", soft_wrap=True, markup=False)
+    if job is not None:
+        _all_targets(job, settings, compared, by_epoch=epochs, as_json=as_json)
+        return
+    assert expected
+    assert actual
     source = relation(expected, table=expected_table, null=null, stateschema=state_schema)
     target = relation(actual, table=table, null=null, stateschema=state_schema)
-    errors.print(f"seed {seed}; the job's output: {settings.log}", soft_wrap=True, markup=False)
     with audited.exit_code_1_for_findings_only():
         outcome = chaos(settings, source, target, compared, _Lines())
     if report is not None:
@@ -165,6 +184,31 @@ def chaos(
     else:
         _show(outcome)
     if not outcome.clean:
+        raise typer.Exit(FAILED)
+
+
+def _all_targets(
+    job: SinksFile,
+    settings: ChaosSettings,
+    compared: AuditSettings,
+    *,
+    by_epoch: bool,
+    as_json: bool,
+) -> None:
+    """Run the job to its end under kills, and audit its targets; raises ``Exit`` if it is not clean."""
+    from abs_chaos.run import course_of
+
+    with audited.exit_code_1_for_findings_only():
+        course = course_of(settings, _Lines())
+        found = audit_job(job, compared, by_epoch=by_epoch, strict=False)
+    shortcomings = (*found.shortcomings, *course.too_few)
+    if as_json:
+        whether = {"clean": not shortcomings, "shortcomings": list(shortcomings)}
+        print_json({**whether, "seed": course.seed, **course.figures(), "audit": found.to_dict()})
+    else:
+        found.show()
+        _show_verdict(course, shortcomings, ())
+    if shortcomings:
         raise typer.Exit(FAILED)
 
 
@@ -187,18 +231,22 @@ def _show(outcome: Outcome) -> None:
     from abs_audit.render import show
 
     show(outcome.report, people)
-    p50, p99 = outcome.recovery(0.5), outcome.recovery(0.99)
+    _show_verdict(outcome, outcome.shortcomings, outcome.blamed)
+
+
+def _show_verdict(course: Course, shortcomings: Sequence[str], blames: Sequence[Blame]) -> None:
+    p50, p99 = course.recovery(0.5), course.recovery(0.99)
     recovered = "" if p50 is None else f", {p50:.1f} s to recover (p50), {p99:.1f} s (p99)"
-    away = f", {len(outcome.blows)} times a server went away" if outcome.blows else ""
-    figures = f"{len(outcome.kills)} x SIGKILL{away}, {outcome.job_seconds:.0f} s{recovered}."
-    if outcome.clean:
+    away = f", {len(course.blows)} times a server went away" if course.blows else ""
+    figures = f"{len(course.kills)} x SIGKILL{away}, {course.job_seconds:.0f} s{recovered}."
+    if not shortcomings:
         people.print(f"[bold green]Exactly once.[/] {figures}", soft_wrap=True)
         return
-    why = escape("; ".join(outcome.shortcomings))
+    why = escape("; ".join(shortcomings))
     people.print(f"[bold red]Not exactly once:[/] {why}.", soft_wrap=True)
-    for blamed in outcome.blamed:
-        people.print(f"  {blamed.story}", soft_wrap=True)
-    people.print(f"{figures} To repeat it: --seed {outcome.seed}", soft_wrap=True)
+    for blame in blames:
+        people.print(f"  {blame.story}", soft_wrap=True)
+    people.print(f"{figures} To repeat it: --seed {course.seed}", soft_wrap=True)
 
 
 def seconds(text: str, option: str) -> float:

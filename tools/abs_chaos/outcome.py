@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from abs_audit import Report
@@ -14,8 +14,8 @@ from abs_chaos.killing import Killed
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """The kills of a job, and what its target holds at the end.
+class Course:
+    """How a job went under kills.
 
     Args:
         asked: how many kills were asked for.
@@ -23,9 +23,7 @@ class Outcome:
         failures: how often the job ended by itself with an error, and was started again.
         job_seconds: from its first start to its end.
         asked_blows: how often servers were to go away.
-        blamed: which kill did it, where that can be told.
         epochs: when Spark had noted which epoch.
-        visible: the target's rows over time.
     """
 
     seed: int
@@ -33,11 +31,8 @@ class Outcome:
     events: tuple[Killed, ...]
     failures: int
     job_seconds: float
-    report: Report
-    asked_blows: int = 0
-    blamed: tuple[Blame, ...] = ()
-    epochs: tuple[tuple[float, int], ...] = ()
-    visible: tuple[tuple[float, int], ...] = ()
+    asked_blows: int = field(default=0, kw_only=True)
+    epochs: tuple[tuple[float, int], ...] = field(default=(), kw_only=True)
 
     @property
     def kills(self) -> tuple[Killed, ...]:
@@ -48,6 +43,52 @@ class Outcome:
     def blows(self) -> tuple[Killed, ...]:
         """What was done to servers."""
         return tuple(event for event in self.events if event.server is not None)
+
+    @property
+    def too_few(self) -> list[str]:
+        """What was asked for and not done, for people."""
+        reasons = []
+        if len(self.kills) < self.asked:
+            reasons.append(
+                f"the job ended after {len(self.kills)} of {self.asked} kills; give it more input, "
+                "or ask for fewer"
+            )
+        if len(self.blows) < self.asked_blows:
+            reasons.append(
+                f"the job ended after servers went away {len(self.blows)} of {self.asked_blows} times"
+            )
+        return reasons
+
+    def recovery(self, share: float) -> float | None:
+        """Seconds to recover that this share of kills and blows kept to; None if unknown."""
+        times = [kill.recovered_s for kill in self.events if kill.recovered_s is not None]
+        return percentile(times, share)
+
+    def figures(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "recovery_p50_s": self.recovery(0.5),
+            "recovery_p99_s": self.recovery(0.99),
+            "failures": self.failures,
+            "job_seconds": round(self.job_seconds, 3),
+            "kills": [asdict(kill) for kill in self.kills],
+            "blows": [asdict(blow) for blow in self.blows],
+            "epochs": self.epochs,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Course):
+    """The kills of a job, and what its target holds at the end.
+
+    Args:
+        blamed: which kill did it, where that can be told.
+        visible: the target's rows over time.
+    """
+
+    report: Report
+    blamed: tuple[Blame, ...] = ()
+    visible: tuple[tuple[float, int], ...] = ()
 
     @property
     def found(self) -> dict[str, int]:
@@ -75,25 +116,11 @@ class Outcome:
         left = {doubt for look in self.report.looks for doubt in look.doubts}
         others = (reason for reason in self.report.reasons if not reason.endswith(KINDS))
         reasons += [f"left behind: {other}" if other in left else other for other in others]
-        if len(self.kills) < self.asked:
-            reasons.append(
-                f"the job ended after {len(self.kills)} of {self.asked} kills; give it more input, "
-                "or ask for fewer"
-            )
-        if len(self.blows) < self.asked_blows:
-            reasons.append(
-                f"the job ended after servers went away {len(self.blows)} of {self.asked_blows} times"
-            )
-        return tuple(reasons)
+        return (*reasons, *self.too_few)
 
     @property
     def clean(self) -> bool:
         return not self.shortcomings
-
-    def recovery(self, share: float) -> float | None:
-        """Seconds to recover that this share of kills and blows kept to; None if unknown."""
-        times = [kill.recovered_s for kill in self.events if kill.recovered_s is not None]
-        return percentile(times, share)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -102,14 +129,8 @@ class Outcome:
             "shortcomings": list(self.shortcomings),
             "seed": self.seed,
             **self.found,
-            "recovery_p50_s": self.recovery(0.5),
-            "recovery_p99_s": self.recovery(0.99),
-            "failures": self.failures,
-            "job_seconds": round(self.job_seconds, 3),
-            "kills": [asdict(kill) for kill in self.kills],
-            "blows": [asdict(blow) for blow in self.blows],
+            **self.figures(),
             "blamed": [asdict(blamed) for blamed in self.blamed],
-            "epochs": self.epochs,
             "visible": self.visible,
             "audit": self.report.to_dict(),
         }

@@ -8,7 +8,7 @@ import shutil
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -19,7 +19,7 @@ from abs_chaos.aim import Aim
 from abs_chaos.blame import blame
 from abs_chaos.killing import STALLED_AFTER_S, Killing, Picture
 from abs_chaos.moments import Moment
-from abs_chaos.outcome import Outcome
+from abs_chaos.outcome import Course, Outcome
 from abs_chaos.process import JobProcess
 from abs_chaos.schedule import UNSEEN, by_the_clock, schedule, with_blows
 from abs_chaos.watch import Blind, CheckpointWatch
@@ -158,22 +158,26 @@ def chaos(
     with workspace(compared.memory_mib, compared.temp_directory) as connection:
         columns = [*compared.key, *expected.columns(connection)]
     rows = VisibleRows(actual, columns[0])
-    began = time.monotonic()
     with rows if settings.count_rows else contextlib.nullcontext():
-        killing = kill_to_end(settings, picture)
-    seconds = time.monotonic() - began
+        course = course_of(settings, picture)
     report = audit(expected, actual, compared)
-    return Outcome(
-        seed=settings.seed,
-        asked=settings.kills,
+    blamed = blame(settings.checkpoint, expected, actual, compared, report, course.events)
+    parts = {field.name: getattr(course, field.name) for field in fields(course)}
+    return Outcome(**parts, report=report, blamed=blamed, visible=rows.counts)
+
+
+def course_of(settings: ChaosSettings, picture: Picture) -> Course:
+    """Run the job to its end under kills. Raises as ``kill_to_end``."""
+    began = time.monotonic()
+    killing = kill_to_end(settings, picture)
+    return Course(
+        settings.seed,
+        settings.kills,
+        killing.kills,
+        killing.failures,
+        time.monotonic() - began,
         asked_blows=settings.blows,
-        events=killing.kills,
-        failures=killing.failures,
-        job_seconds=seconds,
-        report=report,
-        blamed=blame(settings.checkpoint, expected, actual, compared, report, killing.kills),
         epochs=killing.epochs,
-        visible=rows.counts,
     )
 
 
