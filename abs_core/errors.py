@@ -184,9 +184,13 @@ class RowError(DataError):
 
 
 class ProtocolError(AbsError):
-    """A rule of the commit protocol refuses to go on."""
+    """A rule of the commit protocol refuses to go on.
+
+    ``left_out``: the first and the last epoch that its remedy would give up, if it would.
+    """
 
     code = "ABS-PROTOCOL"
+    left_out: tuple[int, int] | None = None
 
 
 class DeadLettersError(ProtocolError):

@@ -86,13 +86,15 @@ def register_lost(
             f"{write_again(left_out)}. If the target has all these rows, or you give them up, set the "
             f"option adopt={token}: {span} ({number} in all) will never be written."
         )
-    return RegisterLostError(
+    error = RegisterLostError(
         f"The job's register {why}. It was looked for at {place}.{before} {_CAUSES}{gone} Nothing was "
         "written: without the register, replayed epochs could be written twice.",
         job=who.job,
         epoch=epoch,
         remedy=remedy,
     )
+    error.left_out = None if left_out is None else (left_out, epoch - 1)
+    return error
 
 
 def _after_checking(epoch: int) -> str:

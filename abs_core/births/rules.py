@@ -235,16 +235,16 @@ def passed_over(
             f"let errors leave the function. To have the epochs written: {write_again(first)}; or, "
             "to continue without them,"
         )
-    return Refused(
-        EpochGapError(
-            f"Epoch {first} {fate}, but the query has moved on to epoch {epoch}: the epochs "
-            "between would be lost. This happens when the function that calls the sink catches "
-            "its error.",
-            job=who.job,
-            epoch=epoch,
-            remedy=f"{remedy} set the option adopt={token} for one start.",
-        )
+    error = EpochGapError(
+        f"Epoch {first} {fate}, but the query has moved on to epoch {epoch}: the epochs "
+        "between would be lost. This happens when the function that calls the sink catches "
+        "its error.",
+        job=who.job,
+        epoch=epoch,
+        remedy=f"{remedy} set the option adopt={token} for one start.",
     )
+    error.left_out = first, epoch - 1
+    return Refused(error)
 
 
 def _renamed(

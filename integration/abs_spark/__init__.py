@@ -53,6 +53,8 @@ name_this_python()
 def register(spark: SparkSession) -> None:
     """Register the formats in this Spark session, and install the hooks; can be repeated.
 
+    From then on ``start()`` of a query with such a format raises ``OptionError``, rows or no rows.
+
     A format with missing libraries fails when it is used. The Python of Spark's driver and executors
     must be able to import the package.
 
@@ -67,6 +69,7 @@ def register(spark: SparkSession) -> None:
 
     try:
         from abs_spark.datasource.batch_size import hear_row_sizes
+        from abs_spark.datasource.early import check_options_first
         from abs_spark.discovery import default_sources
     except ModuleNotFoundError as error:
         if error.name != "pyspark.sql.datasource":
@@ -78,6 +81,7 @@ def register(spark: SparkSession) -> None:
         ) from error
 
     install_hooks()
+    check_options_first()
     check_python(spark)
     hear_row_sizes()
     hear_events()

@@ -18,6 +18,7 @@ from abs_core.events import Event, Started
 from abs_core.model import JobState, job_key
 from abs_core.protocol import RunIdentity, Skip, Write
 from abs_spark.checkpoint.certificates import CheckpointCertificates, location
+from abs_spark.checkpoint.left_out import counting_left_out
 from abs_spark.checkpoint.spark_files import query_id
 from abs_spark.names import RunName, is_run_of
 from abs_spark.open_sinks import OpenSinks
@@ -72,7 +73,8 @@ class Run:
         self._checked = True
         # Before the start, whose event is noted for this epoch (`observe`).
         self._epoch = epoch
-        return self.coordinator.begin(epoch, origin=origin)
+        with counting_left_out(self.start.targets.of_register.options.common.checkpoint):
+            return self.coordinator.begin(epoch, origin=origin)
 
     def reach(self) -> None:
         """Check once, before a task's first row, that this executor reaches the target.

@@ -16,6 +16,7 @@ from abs_core.patience import Patience
 from abs_sinks.s3 import S3Options
 from abs_sinks.s3.door import FORMAT
 from abs_spark.checkpoint.certificates import CheckpointCertificates
+from abs_spark.checkpoint.left_out import records_in
 from abs_spark.checkpoint.spark_files import fingerprint, is_readable, locate, query_id
 from abs_spark.datasource.stream import EpochMessage, StreamWriter
 from abs_spark.names import Announced, RunName
@@ -189,3 +190,43 @@ class _From:
     def from_uri(self, uri: str) -> tuple[None, str]:
         self._asked.append(uri)
         return None, uri
+
+
+KAFKA = '{"t":{"0":%d,"1":%d}}'
+OURS = '{"t":{"id":"a","offsets":{"0":%d}}}'
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "records"),
+    [
+        ([KAFKA % (2, 5)], [KAFKA % (12, 6)], 11),
+        ([OURS % 3], [OURS % 10], 7),
+        ([KAFKA % (2, 5), OURS % 3], [KAFKA % (2, 6), OURS % 4], 2),
+        (
+            ['{"t":{"0":2}}'],
+            [KAFKA % (4, 6)],
+            8,
+        ),  # a partition that is new: from its first record on
+        (['{"logOffset":1}'], ['{"logOffset":9}'], None),  # files, not records
+        ([KAFKA % (2, 5), '{"logOffset":1}'], [KAFKA % (4, 6), '{"logOffset":9}'], None),
+        (["7"], ["9"], None),
+        (["-"], [KAFKA % (4, 6)], None),
+        (None, [KAFKA % (4, 6)], None),
+        ([KAFKA % (2, 5)], None, None),
+    ],
+)
+def test_records_of_epochs_are_told_where_offsets_tell_them(
+    tmp_path: Path, before: list[str] | None, after: list[str] | None, records: int | None
+) -> None:
+    (tmp_path / "offsets").mkdir()
+    for epoch, sources in ((2, before), (4, after)):
+        if sources is not None:
+            lines = "\n".join(["v1", '{"batchTimestampMs":1}', *sources])
+            (tmp_path / "offsets" / str(epoch)).write_text(lines)
+    assert records_in(str(tmp_path), 3, 4) == records
+
+
+def test_records_of_the_first_epochs_are_those_from_the_beginning_on(checkpoint: Path) -> None:
+    (checkpoint / "offsets" / "1").write_text("v1\n{}\n" + KAFKA % (4, 6))
+    assert records_in(str(checkpoint), 0, 1) == 10
+    assert records_in(None, 0, 1) is None

@@ -197,5 +197,8 @@ def test_the_token_that_gives_up_epochs_loses_those_that_it_names_and_no_others(
     job = restored(tmp_path, database, kafka, start)
     text = job.refused(start)
     assert "epochs 2 to " in text
+    told = re.search(r"will never be written\. The source had at most (\d+) records in these", text)
+    assert told is not None, text
     job.run(start, adopt=token(text))
     assert job.found() == sorted([*job.rows[:36], *job.rows[-10:]])
+    assert int(told[1]) == len(job.rows) - len(job.found())

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from abs_core.coordinator import NOTHING_BEGUN
 from abs_core.errors import OptionError
 from abs_core.model import job_key
-from abs_sinks.door import SinkFormat
+from abs_sinks.door import Options, SinkFormat
 from abs_sinks.options import ToSink, not_alone
 from abs_spark.checkpoint.certificates import CheckpointCertificates, location
 from abs_spark.checkpoint.spark_files import is_readable, query_id, with_checkpoint
@@ -73,17 +73,7 @@ class AbsDataSource(DataSource):
                 "keep running totals, write through abs_spark.epoch in foreachBatch, with "
                 "write=upsert and key.",
             )
-        if common.epoch is not None:
-            raise OptionError(
-                f"{self.format.name}: the option epoch names a batch write; a stream counts its own.",
-                remedy="leave it out.",
-            )
-        if common.replay == "token":
-            raise OptionError(
-                f"{self.format.name}: replay=token trusts the option epoch of a batch write; a stream "
-                "has none.",
-                remedy="leave it out, or use replay=count.",
-            )
+        check_of_stream(self.format.name, target.options)
         announced, origin, place, readable = Announced(), NOTHING_BEGUN, None, True
         if self.query_start is None:
             patience = with_checkpoint(target.options.patience)
@@ -137,3 +127,17 @@ class AbsDataSource(DataSource):
         if isinstance(place := getattr(options, "deadletter", None), ToSink):
             raise not_alone(place)
         return SinkSpec(self.format, options, input_schema(schema))
+
+
+def check_of_stream(name: str, options: Options) -> None:
+    """Raise OptionError for options that only a batch write can have."""
+    if options.common.epoch is not None:
+        raise OptionError(
+            f"{name}: the option epoch names a batch write; a stream counts its own.",
+            remedy="leave it out.",
+        )
+    if options.common.replay == "token":
+        raise OptionError(
+            f"{name}: replay=token trusts the option epoch of a batch write; a stream has none.",
+            remedy="leave it out, or use replay=count.",
+        )

@@ -16,6 +16,7 @@ from abs_core.model import JobState, Share
 from abs_core.protocol import Skip, Write
 from abs_spark.checkpoint.certificates import certificates_of
 from abs_spark.checkpoint.failures import FailedBatch
+from abs_spark.checkpoint.left_out import counting_left_out
 from abs_spark.checkpoint.spark_files import input_of, with_checkpoint
 from abs_spark.foreach.process import Known, runs
 from abs_spark.names import RunName
@@ -73,6 +74,10 @@ class EpochRun:
             EpochGapError: an earlier epoch failed, and was not written.
             TargetError: a target does not answer for as long as the patience lasts.
         """
+        with counting_left_out(self._checkpoint):
+            return self._begin(epoch)
+
+    def _begin(self, epoch: int) -> tuple[JobState, Write | Skip]:
         if self._origin is None:
             # Before the run starts: a certificate of its own says nothing of what was there before.
             origin = with_checkpoint(self._patience).retry(self._certificates.read)

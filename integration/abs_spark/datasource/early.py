@@ -1,0 +1,81 @@
+"""Checks a format's options when its query is started.
+
+Spark itself asks a format only when there are rows: with ``trigger(availableNow=True)`` and nothing
+new in the source, a query with a misspelt option ends as if all were well. Spark shows the options of a
+query that is about to start nowhere, so they are read from the fields of its Java object; where a
+release of Spark has other fields, they are checked with the first rows, as Spark does.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import cache, wraps
+from typing import TYPE_CHECKING, Any
+
+from abs_core.errors import ConfigError
+from abs_sinks.door import format_named, format_names
+from abs_spark.datasource.source import check_of_stream
+from abs_spark.sink_spec import parse
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+_log = logging.getLogger("abs_spark.start")
+
+
+@cache
+def check_options_first() -> None:
+    """Let ``DataStreamWriter.start`` raise a format's ``OptionError``; repeatable."""
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    start = DataStreamWriter.start
+
+    @wraps(start)
+    def checked(
+        writer: DataStreamWriter,
+        path: str | None = None,
+        format: str | None = None,  # noqa: A002 - Spark's name for it
+        *given: Any,
+        **options: Any,
+    ) -> StreamingQuery:
+        named = {"outputMode", "partitionBy", "queryName"}
+        if format is not None:
+            writer.format(format)
+        writer.options(**{name: value for name, value in options.items() if name not in named})
+        _check(writer)
+        return start(writer, path, None, *given, **options)
+
+    DataStreamWriter.start = checked  # type: ignore[method-assign, assignment]
+
+
+def _check(writer: DataStreamWriter) -> None:
+    """Raise OptionError for options that the query's format would refuse."""
+    from py4j.protocol import Py4JError
+
+    try:
+        name, options = _field(writer, "source"), _field(writer, "extraOptions")
+        given = {str(pair._1()): str(pair._2()) for pair in _each(options) if pair._2() is not None}
+    except (Py4JError, AttributeError, TypeError) as error:
+        _log.debug("options are checked with the first rows: %s", error)
+        return
+    if name not in format_names():
+        return
+    try:
+        kind = format_named(name)
+    except ConfigError:
+        return  # this Python lacks a library that Spark's may have
+    check_of_stream(kind.name, parse(kind, given, started=False))
+
+
+def _field(writer: DataStreamWriter, name: str) -> Any:
+    java: Any = writer._jwrite
+    field = java.getClass().getDeclaredField(name)
+    field.setAccessible(True)
+    return field.get(java)
+
+
+def _each(options: Any) -> Any:
+    pairs = options.iterator()
+    while pairs.hasNext():
+        yield pairs.next()
