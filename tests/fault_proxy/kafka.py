@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from abs_chaos.faults import Api as Api
 from abs_chaos.faults import KafkaFaults, name_of
 from abs_testing.calls import Loss
@@ -30,6 +32,7 @@ class LossyBroker(KafkaFaults):
         self.denials = 0
         """How often it was denied."""
         self._denied: set[bytes] = set()
+        self._before: tuple[Api, Callable[[], object]] | None = None
         self.bootstrap = f"127.0.0.1:{self.port}"
         """host:port of the relay."""
 
@@ -37,12 +40,24 @@ class LossyBroker(KafkaFaults):
         """Arm: the nth request of that kind from now on is lost that way, once."""
         self.lose_if(loss, lambda frame: int.from_bytes(frame[4:6], "big") == api, nth)
 
+    def before(self, api: Api, happens: Callable[[], object]) -> None:
+        """This happens once, before the next request of that kind goes on to the broker."""
+        self._before = api, happens
+
+    @property
+    def waits(self) -> bool:
+        """Whether what is to happen ``before`` a request has not happened yet."""
+        return self._before is not None
+
     def ends(self, name: str) -> bool:
         """See ``check_repeats.Repeating``."""
         return name == self._repeats.name
 
     def _request(self, frame: bytes) -> bytes:
         """One that is to be denied gets a timeout that the broker takes from nobody."""
+        if self._before is not None and int.from_bytes(frame[4:6], "big") == self._before[0]:
+            (_, happens), self._before = self._before, None
+            happens()
         at = frame.find(self.denied.encode()) + len(self.denied)
         if not self.denied or name_of(frame) != Api.INIT_PRODUCER_ID.name or at < len(self.denied):
             return frame

@@ -27,7 +27,8 @@ class LossyProxy(Relay):
     ) -> None:
         parts = urlsplit(url)
         server = parts.hostname or "127.0.0.1", parts.port or 5432
-        super().__init__(server, rewrite=rewrite, name_of=name_of, answers=False)
+        super().__init__(server, rewrite=rewrite, name_of=name_of, answers=False, amend=self._asked)
+        self._before: tuple[bytes, Callable[[], object]] | None = None
         at = f"{parts.netloc.rpartition('@')[0]}@127.0.0.1:{self.port}"
         self.url = urlunsplit(parts._replace(netloc=at))
         """libpq URI of the relay."""
@@ -35,6 +36,21 @@ class LossyProxy(Relay):
     def lose(self, loss: Loss, text: str, nth: int = 1) -> None:
         """Arm: the nth message from now on that has ``text`` in it is lost that way, once."""
         self.lose_if(loss, lambda message: text.encode() in message, nth)
+
+    def before(self, text: str, happens: Callable[[], object]) -> None:
+        """This happens once, before the next message with ``text`` in it goes on to the server."""
+        self._before = text.encode(), happens
+
+    @property
+    def waits(self) -> bool:
+        """Whether what is to happen ``before`` a message has not happened yet."""
+        return self._before is not None
+
+    def _asked(self, message: bytes) -> bytes:
+        if self._before is not None and self._before[0] in message:
+            (_, happens), self._before = self._before, None
+            happens()
+        return message
 
 
 _WORDS = re.compile(rb"[A-Za-z]+")

@@ -7,8 +7,8 @@ A system's module takes the tests from here and lists its ways:
 
 It has these fixtures: ``opener`` opens a harness of the fixture ``name`` whose target refuses the rows
 that ``is_poison`` tells, and whose ``letters`` are code and row of each dead letter (``together``: a
-reader sees both, so that each check of the kit is one of the equation); ``buries_at_once``,
-``drops_a_bad_row`` and ``ignores_the_limit`` plant a defect.
+reader sees both, so that each check of the kit is one of the equation); ``buries_at_once`` and
+``drops_a_bad_row`` are bugs to be planted, and ``ignores_the_limit`` plant a defect.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from abs_testing.case import Case, rows
 from abs_testing.check_crashes import ForkServer, check_crashes
 from abs_testing.cuts import Cut
 from tests import sample
+from tests.planted import Bug, planted
 
 __all__ = [
     "ignores_the_limit",
@@ -147,20 +148,18 @@ def test_an_epoch_that_is_written_again_has_each_row_once(opener: Opener) -> Non
 
 
 @sample.cases(1)
-@pytest.mark.usefixtures("buries_at_once")
-def test_dead_letters_outside_the_decision_are_found(opener: Opener) -> None:
-    finds(opener)
+def test_dead_letters_outside_the_decision_are_found(opener: Opener, buries_at_once: Bug) -> None:
+    finds(opener, buries_at_once)
 
 
 @sample.cases(1)
-@pytest.mark.usefixtures("drops_a_bad_row")
-def test_a_bad_row_that_is_dropped_is_found(opener: Opener) -> None:
-    finds(opener)
+def test_a_bad_row_that_is_dropped_is_found(opener: Opener, drops_a_bad_row: Bug) -> None:
+    finds(opener, drops_a_bad_row)
 
 
-def finds(opener: Opener) -> None:
+def finds(opener: Opener, bug: Bug) -> None:
     """That what is planted is found."""
-    with pytest.raises((AssertionError, AbsError)):
+    with planted(bug, by=(AssertionError, AbsError)):
         check_replays(opener)
 
 

@@ -21,6 +21,7 @@ from abs_sinks.kafka.replay import KafkaLetters
 from abs_testing.case import Case
 from tests.kit.kafka import Variant, make_topic
 from tests.kit.kafka_modes import LogHarness, open_log
+from tests.planted import planted
 
 pytestmark = pytest.mark.services
 
@@ -111,19 +112,13 @@ def check_order(bootstrap: str, name: str) -> None:
         assert by_key(harness) == expected
 
 
-def test_records_in_the_order_of_arrival_are_found(
-    bootstrap: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(wal_of_kafka, "in_order", lambda batches, segments: batches())
-    with pytest.raises(AssertionError):
+def test_records_in_the_order_of_arrival_are_found(bootstrap: str) -> None:
+    with planted((wal_of_kafka, "in_order", lambda batches, segments: batches())):
         check_order(bootstrap, "wal")
 
 
-def test_a_delete_that_keeps_its_value_is_found(
-    bootstrap: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(changes.Changes, "applied", lambda self, batch: batch)
-    with pytest.raises(AssertionError):
+def test_a_delete_that_keeps_its_value_is_found(bootstrap: str) -> None:
+    with planted((changes.Changes, "applied", lambda self, batch: batch)):
         check_order(bootstrap, "wal")
 
 

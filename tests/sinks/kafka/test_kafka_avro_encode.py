@@ -23,6 +23,7 @@ from abs_sinks.kafka.avro import leaves
 from abs_sinks.kafka.avro.encode import check_fit, encode
 from abs_sinks.refusals import BadValuesError, MisfitError, find_bad_rows
 from tests.clients.avro.schemas import as_fastavro, records, schemas, to_write, values
+from tests.planted import planted
 
 HEADER = b"\0\0\0\0\7"
 
@@ -217,10 +218,10 @@ def test_a_record_beside_a_tombstone_has_the_type_of_its_union(
     assert tombstone is None
 
 
-def test_the_check_of_unions_sees_a_type_that_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_of_unions_sees_a_type_that_is_left_out() -> None:
     """A planted defect: no number of the type before the value."""
-    monkeypatch.setattr(encoder, "_index", lambda _: pa.scalar(b"", pa.binary()))
-    with pytest.raises((AssertionError, IndexError, EOFError)):
+    no_number = encoder, "_index", lambda _: pa.scalar(b"", pa.binary())
+    with planted(no_number, by=(AssertionError, IndexError, EOFError)):
         test_a_record_beside_a_tombstone_has_the_type_of_its_union(*UNIONS[0])
 
 
@@ -257,12 +258,9 @@ def test_a_default_may_be_a_moment_that_python_does_not_have() -> None:
     assert read(record("int", "int"), found) == {"f0": 5, "f1": 2**31 - 1}
 
 
-def test_the_check_of_the_bytes_sees_a_length_that_is_wrong(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_check_of_the_bytes_sees_a_length_that_is_wrong() -> None:
     """A planted defect: lengths that are one too small."""
     right = leaves.number
-    monkeypatch.setattr(leaves, "number", lambda unsigned: right(unsigned - 2))
-    [found] = encode(parsed('"string"'), pa.array(["abc"]), b"", "value").to_pylist()
-    with pytest.raises(AssertionError):
+    with planted((leaves, "number", lambda unsigned: right(unsigned - 2))):
+        [found] = encode(parsed('"string"'), pa.array(["abc"]), b"", "value").to_pylist()
         assert read("string", found) == "abc"

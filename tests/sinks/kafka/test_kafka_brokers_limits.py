@@ -20,6 +20,7 @@ from abs_sinks.kafka.columnar import sender
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
 from abs_testing.engine import Run
 from tests.kit.kafka import make_topic
+from tests.planted import planted
 
 pytestmark = pytest.mark.services
 
@@ -67,12 +68,9 @@ def _written(broker: NativeKafka, spread: int = 8, **more: str) -> int:
     return found
 
 
-def test_requests_are_as_small_as_the_brokers_ask(
-    broker: NativeKafka, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_requests_are_as_small_as_the_brokers_ask(broker: NativeKafka) -> None:
     assert _written(broker) == 80
-    monkeypatch.setattr(sender, "request_bytes", lambda _: None)
-    with pytest.raises(UnavailableError):
+    with planted((sender, "request_bytes", lambda _: None), by=UnavailableError):
         _written(broker)
 
 

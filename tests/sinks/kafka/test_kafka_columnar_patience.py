@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.routing import MissingPartitionError
-from abs_clients.kafka.topics import TopicFacts
 from abs_core.errors import RowError, SchemaError, UnavailableError
 from abs_sinks.kafka import KafkaOptions
 from abs_sinks.kafka.columnar import encoder
@@ -23,6 +23,7 @@ from abs_sinks.kafka.columnar.recordbatch import ProducerIdentity
 from abs_sinks.kafka.columnar.sender import ColumnarSender
 from abs_sinks.kafka.columnar.transport import NO_ANSWER, Answer
 from abs_sinks.kafka.records import plan_columns, records_of
+from tests.sinks.kafka.standins import Broker
 
 OPTIONS = KafkaOptions.parse(
     {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "producer": "columnar"}
@@ -91,22 +92,19 @@ class Scripted:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(brokers: list[Broker], monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    facts = {"t": TopicFacts("t", 3, 1)}
+    brokers += [Broker(["t"], partitions=3)]
+    cluster(OPTIONS.kafka).learn("request bytes", 0)
     monkeypatch.setattr(sending, "time", clock)
-    monkeypatch.setattr(sending, "request_bytes", lambda _: None)
-    monkeypatch.setattr(encoder, "topics_in_time", lambda *_: facts)
     monkeypatch.setattr(encoder, "GATHERED_BYTES", 1)
     return clock
 
 
-def _sender(
-    clock: Clock, fates: Iterable[str], monkeypatch: Any
-) -> tuple[ColumnarSender, Scripted]:
+def _sender(clock: Clock, fates: Iterable[str]) -> tuple[ColumnarSender, Scripted]:
     script = Scripted(clock, deque(fates))
-    monkeypatch.setattr(sending, "Transport", lambda *_: script)
-    return ColumnarSender(OPTIONS.kafka, "t", WHO, PATIENCE), script
+    transport: Any = lambda *_: script  # noqa: E731
+    return ColumnarSender(OPTIONS.kafka, "t", WHO, PATIENCE, transport=transport), script
 
 
 def _send(sender: ColumnarSender, batches: int) -> None:
@@ -117,19 +115,12 @@ def _send(sender: ColumnarSender, batches: int) -> None:
 
 
 def test_a_sender_looks_at_its_topic_once_for_all_its_batches(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
+    clock: Clock, brokers: list[Broker]
 ) -> None:
-    looks: list[list[str]] = []
-
-    def look(_: object, names: list[str]) -> dict[str, TopicFacts]:
-        looks.append(names)
-        return {"t": TopicFacts("t", 3, 1)}
-
-    monkeypatch.setattr(encoder, "topics_in_time", look)
-    sender, script = _sender(clock, [], monkeypatch)
+    sender, script = _sender(clock, [])
     _send(sender, 5)
     assert len(script.delivered) > 1
-    assert looks == [["t"]]
+    assert brokers[0].looks == [["t"]]
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -143,10 +134,10 @@ def test_a_sender_looks_at_its_topic_once_for_all_its_batches(
     st.integers(0, 12),
 )
 def test_failures_cost_their_pauses_and_no_more(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch, fates: list[str], batches: int
+    clock: Clock, fates: list[str], batches: int
 ) -> None:
     clock.now = 0.0
-    sender, script = _sender(clock, fates, monkeypatch)
+    sender, script = _sender(clock, fates)
     _send(sender, batches)
     assert sum(batch.count for batch in script.delivered) == 20 * batches
     # 20 ms, doubled with each failure without an acknowledgement between; and the silences themselves.
@@ -154,9 +145,9 @@ def test_failures_cost_their_pauses_and_no_more(
 
 
 def test_brokers_that_never_answer_are_given_up_when_patience_ends_with_the_reason(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
+    clock: Clock,
 ) -> None:
-    sender, _ = _sender(clock, ["no leader"] * 100_000, monkeypatch)
+    sender, _ = _sender(clock, ["no leader"] * 100_000)
     with pytest.raises(UnavailableError, match="There is no leader"):
         _send(sender, 1)
     assert PATIENCE <= clock.now < PATIENCE + 2
@@ -164,9 +155,9 @@ def test_brokers_that_never_answer_are_given_up_when_patience_ends_with_the_reas
 
 @pytest.mark.parametrize("fate", ["gone", "unknown"])
 def test_a_topic_that_no_broker_knows_for_a_while_is_told_long_before_patience_ends(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch, fate: str
+    clock: Clock, fate: str
 ) -> None:
-    sender, script = _sender(clock, [fate] * 100_000, monkeypatch)
+    sender, script = _sender(clock, [fate] * 100_000)
     with pytest.raises(SchemaError, match="Topic t existed before and is gone now"):
         _send(sender, 1)
     assert 10 < clock.now < 20
@@ -174,24 +165,24 @@ def test_a_topic_that_no_broker_knows_for_a_while_is_told_long_before_patience_e
 
 
 def test_a_topic_that_some_broker_knows_now_and_then_is_not_given_up(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
+    clock: Clock,
 ) -> None:
-    sender, script = _sender(clock, ["gone", "unknown", "gone", "moved"] * 20, monkeypatch)
+    sender, script = _sender(clock, ["gone", "unknown", "gone", "moved"] * 20)
     _send(sender, 1)
     assert clock.now > 20
     assert sum(batch.count for batch in script.delivered) == 20
 
 
 def test_an_acknowledgement_now_and_then_is_progress(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
+    clock: Clock,
 ) -> None:
-    sender, _ = _sender(clock, ["silence", "silence", "fine"] * 30, monkeypatch)
+    sender, _ = _sender(clock, ["silence", "silence", "fine"] * 30)
     _send(sender, 30)
     assert clock.now > PATIENCE
 
 
-def test_a_refusal_ends_it_at_once(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    sender, script = _sender(clock, [], monkeypatch)
+def test_a_refusal_ends_it_at_once(clock: Clock) -> None:
+    sender, script = _sender(clock, [])
     script.send = lambda node, batches: script.answers.extend(  # type: ignore[method-assign]
         Answer(batch, 87, "no key") for batch in batches
     )
@@ -201,10 +192,10 @@ def test_a_refusal_ends_it_at_once(clock: Clock, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_partition_that_is_to_be_sent_again_waits_for_no_other(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
+    clock: Clock,
 ) -> None:
     """The second partition's broker is silent; the first is sent again after its pause."""
-    sender, script = _sender(clock, [], monkeypatch)
+    sender, script = _sender(clock, [])
     sent: list[tuple[float, int]] = []
 
     def send(node: int, batches: Sequence[Batch]) -> None:
@@ -223,9 +214,9 @@ def test_a_partition_that_is_to_be_sent_again_waits_for_no_other(
 
 
 def test_a_leader_from_memory_that_leads_no_more_costs_one_refusal_of_each_partition(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
+    clock: Clock,
 ) -> None:
-    sender, script = _sender(clock, [], monkeypatch)
+    sender, script = _sender(clock, [])
     sent: list[int] = []
 
     def leaders(partitions: Iterable[int], *, remembered: bool) -> dict[int, int]:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions
 from kafka.future import Future
+from kafka.net.manager import KafkaConnectionManager
 from kafka.protocol.producer import ProduceRequest
 
 from abs_clients.kafka import timeouts
@@ -297,12 +298,13 @@ def test_a_coordinator_that_goes_before_it_is_asked_is_asked_again(
     line.send(first)
     line.sender.flush()  # where the coordinator is, is known from here on
     manager = manager_of(cluster(line.options.kafka).client(Channel.DATA))
-    get_connection, gone = manager.get_connection, [Gone(), Gone()]
-    monkeypatch.setattr(
-        manager,
-        "get_connection",
-        lambda *given, **more: gone.pop() if gone else get_connection(*given, **more),
-    )
+    get_connection, gone = KafkaConnectionManager.get_connection, [Gone(), Gone()]
+
+    def connection(asked: KafkaConnectionManager, *given: Any, **more: Any) -> Any:
+        is_first = asked is manager and gone
+        return gone.pop() if is_first else get_connection(asked, *given, **more)
+
+    monkeypatch.setattr(KafkaConnectionManager, "get_connection", connection)
     line.send(second)
     found = line.commit()
     assert not gone
@@ -317,14 +319,14 @@ def test_records_on_a_connection_that_is_closed_meanwhile_are_sent_again(
     line.send(pa.record_batch({"value": ["a"], "partition": pa.array([0], pa.int32())}))
     line.sender.flush()
     manager = manager_of(cluster(line.options.kafka).client(Channel.DATA))
-    send, lost = manager.send, [RuntimeError("Transport closed for writes")]
+    send, lost = KafkaConnectionManager.send, [RuntimeError("Transport closed for writes")]
 
-    def sent(request: Any, *given: Any, **more: Any) -> Any:
-        if lost and isinstance(request, ProduceRequest):
+    def sent(asked: KafkaConnectionManager, request: Any, *given: Any, **more: Any) -> Any:
+        if lost and asked is manager and isinstance(request, ProduceRequest):
             raise lost.pop()
-        return send(request, *given, **more)
+        return send(asked, request, *given, **more)
 
-    monkeypatch.setattr(manager, "send", sent)
+    monkeypatch.setattr(KafkaConnectionManager, "send", sent)
     line.send(pa.record_batch({"value": ["b"], "partition": pa.array([0], pa.int32())}))
     found = line.commit()
     assert not lost

@@ -27,6 +27,7 @@ from abs_sinks.kafka.sizes import Sizes
 from tests import sample
 from tests.kit.kafka import make_topic
 from tests.kit.kafka_reading import messages
+from tests.planted import planted
 
 pytestmark = pytest.mark.services
 
@@ -156,7 +157,7 @@ def test_a_record_larger_than_the_queue_is_sent_by_librdkafka(
 
 
 def test_a_judge_that_forgets_the_topics_codec_is_found(
-    edge: Callable[..., tuple[KafkaOptions, int]], monkeypatch: pytest.MonkeyPatch
+    edge: Callable[..., tuple[KafkaOptions, int]],
 ) -> None:
     sound = Sizes.codecs
 
@@ -164,7 +165,7 @@ def test_a_judge_that_forgets_the_topics_codec_is_found(
         """A planted bug: what the broker stores is taken for what was sent."""
         return sound(self, replace(topic, configs=()))
 
-    monkeypatch.setattr(Sizes, "codecs", of_the_producer)
     options, most = edge("columnar", "zstd", "uncompressed")
-    with pytest.raises(RowError, match=r"delivering 1 records"):
+    bug = Sizes, "codecs", of_the_producer
+    with planted(bug, by=RowError, match=r"delivering 1 records"):
         written(options, VALUE[:most])

@@ -31,6 +31,7 @@ from abs_testing.case import Case, rows
 from abs_testing.cuts import Halted
 from tests.kit.kafka import Variant, limit, open_topic
 from tests.kit.kafka_reading import READ_SECONDS
+from tests.planted import Bug
 from tests.sinks.dead_letters import *  # noqa: F403 - the suite
 from tests.sinks.dead_letters import Opener, Way, in_each
 from tests.sinks.kafka.buried import NOWHERE, PLACED, Buried, buried
@@ -67,7 +68,7 @@ def opener(bootstrap: str, name: str) -> Opener:
 
 
 @pytest.fixture
-def buries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def buries_at_once() -> Bug:
     def at_once(writer: RecordWriter, letters: pa.RecordBatch) -> None:
         topic = writer._options.letters
         assert topic is not None
@@ -77,12 +78,12 @@ def buries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         writer._letters[writer.number].add(rows=-letters.num_rows, dead=-letters.num_rows)
         writer._rows -= letters.num_rows
 
-    monkeypatch.setattr(RecordWriter, "_bury", at_once)
+    return lambda plant: plant(RecordWriter, "_bury", at_once)
 
 
 @pytest.fixture
-def drops_a_bad_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "why_bad", lambda bad: why_bad(bad)[1:])
+def drops_a_bad_row() -> Bug:
+    return lambda plant: plant(writer, "why_bad", lambda bad: why_bad(bad)[1:])
 
 
 def test_a_dead_letter_says_in_connects_words_where_it_is_from(bootstrap: str) -> None:

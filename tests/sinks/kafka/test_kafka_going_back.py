@@ -22,6 +22,7 @@ from abs_testing.checks import CHECKS
 from abs_testing.rules import Check, going_back, going_back_on_the_way
 from tests.kit.kafka import KEYED, KeyedSink, TopicHarness
 from tests.kit.kafka_restored import open_restored
+from tests.planted import planted
 
 pytestmark = [pytest.mark.services, pytest.mark.campaign, pytest.mark.timeout(600)]
 
@@ -126,21 +127,12 @@ def test_a_ledger_that_keeps_nothing_of_the_last_epoch_is_found() -> None:
         run_check(open_forgetful, rule)
 
 
-@pytest.mark.parametrize("planted", [False, True], ids=["sound", "planted"])
-def test_a_lost_end_of_the_last_epoch_alone_is_told_by_wal_with_its_own_register(
-    monkeypatch: pytest.MonkeyPatch, planted: bool
-) -> None:
-    """Its mark is of before its transaction. Planted: that records follow is not noted."""
-    if planted:
-        sound = lookback.shown
-        monkeypatch.setattr(lookback, "shown", lambda options, given, **_: sound(options, given))
+def test_a_lost_end_of_the_last_epoch_alone_is_told_by_wal_with_its_own_register() -> None:
+    """Its mark is of before its transaction."""
     with open_restored("wal") as harness, Case(harness) as case:
         back = _last_epoch(harness, case)
         case.run().begin(2)  # nothing is told before
         back()
-        if planted:
-            case.run().begin(2)  # unnoticed
-            return
         error = raises(TargetWentBackError, lambda: case.run().begin(2))
         assert "the 2 rows of the finished epoch(s) 1." in error.what
         case.run(adopt=consent_in(error)).epoch(2, LAST)
@@ -155,3 +147,15 @@ def _last_epoch(harness: TopicHarness, case: Case) -> Callable[[], None]:
     back = harness.backup()
     run.epoch(1, SECOND)
     return back
+
+
+def test_a_mark_that_does_not_say_that_records_follow_is_found() -> None:
+    sound = lookback.shown
+    bug = lookback, "shown", lambda options, given, **_: sound(options, given)
+    with (
+        planted(bug, match="TargetWentBackError"),
+        open_restored("wal") as harness,
+        Case(harness) as case,
+    ):
+        _last_epoch(harness, case)()
+        raises(TargetWentBackError, lambda: case.run().begin(2))

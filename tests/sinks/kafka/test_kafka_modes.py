@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from abs_clients.kafka.attempts import side_topic
+from abs_clients.kafka.cluster import close_clusters
 from abs_core.contracts import Task
 from abs_core.errors import (
     CorruptionError,
@@ -26,11 +27,10 @@ from abs_core.model import Severity
 from abs_services import KafkaService
 from abs_sinks.kafka import wal
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.register.session import FencedProducer, Rows
-from abs_sinks.kafka.register.topic import Record
 from abs_sinks.kafka.side_topic import winners_topic
 from abs_sinks.kafka.sink import KafkaSink
 from abs_testing.case import Case, raises, rows
+from tests.fault_proxy.kafka import Api, LossyBroker
 from tests.kit.kafka import KEYED, Variant, make_topic
 from tests.kit.kafka_modes import LogHarness, RegisterHarness, open_log, open_variant
 
@@ -66,34 +66,23 @@ def test_a_broker_killed_between_pre_commit_and_commit_changes_nothing(
 
 
 def test_a_broker_killed_inside_the_commit_loses_and_doubles_nothing(
-    open_wal: OpenLog, kafka: KafkaService, monkeypatch: pytest.MonkeyPatch
+    open_wal: OpenLog, kafka: KafkaService
 ) -> None:
-    prepare, commit = FencedProducer.prepare, FencedProducer.commit
-    decides: list[bool] = []
-    killed: list[bool] = []
+    def killed() -> None:
+        kafka.kill()
+        kafka.start()
 
-    def noting(
-        producer: FencedProducer, rows: Rows | None, records: Sequence[Record], partition: int
-    ) -> None:
-        decides.append(rows is not None)
-        prepare(producer, rows, records, partition)
-
-    def killing(producer: FencedProducer) -> None:
-        if not killed and decides[-1]:
-            killed.append(True)
-            kafka.kill()
-            kafka.start()
-        commit(producer)
-
-    with open_wal() as harness, Case(harness) as case:
-        run = case.run()
-        shares = run.tasks(0, LEFT, RIGHT)
-        monkeypatch.setattr(FencedProducer, "prepare", noting)
-        monkeypatch.setattr(FencedProducer, "commit", killing)
-        _retried(lambda: run.commit(0, shares))
-        assert killed
-        case.finished(LEFT, RIGHT, when="after the broker was killed with all records sent")
+    with open_wal() as harness, LossyBroker(kafka.bootstrap) as broker:
+        harness.through(broker.bootstrap)
+        with Case(harness) as case:
+            run = case.run()
+            shares = run.tasks(0, LEFT, RIGHT)
+            broker.before(Api.END_TXN, killed)
+            _retried(lambda: run.commit(0, shares))
+            assert not broker.waits
+            case.finished(LEFT, RIGHT, when="after the broker was killed with all records sent")
         assert harness.hidden() == 0, "a transaction is left open"
+        close_clusters()
 
 
 @pytest.mark.parametrize("damage", ["flipped", "truncated", "missing"])

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import KafkaError
 
-from abs_clients.kafka import auth_check, timeouts
-from abs_clients.kafka.cluster import close_clusters
+from abs_clients.kafka import timeouts
 from abs_clients.kafka.topics import configs_in_time, topic_facts, topics_in_time
 from abs_core.contracts import Task
 from abs_core.errors import RowError, SchemaError, UnavailableError
@@ -27,57 +24,11 @@ from abs_sinks.kafka.records import plan_columns, records_of
 from abs_sinks.kafka.register.store import KafkaRegister
 from abs_sinks.kafka.register.tail import MissingError
 from abs_sinks.kafka.wal import WalWriter
+from tests.sinks.kafka.standins import Broker
 
 OPTIONS = KafkaOptions.parse(
     {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "protocol": "idempotent"}
 )
-
-
-@dataclass
-class Broker:
-    """Stands for librdkafka's client and the broker that it asks.
-
-    Args:
-        knows: topics that it has heard of.
-        code: what it answers to a question for their settings; 0: ``configs``.
-    """
-
-    knows: Sequence[str] = ()
-    code: int = 0
-    configs: Mapping[str, str] = field(default_factory=dict)
-
-    def describe_topics(self, wanted: TopicCollection, **_: Any) -> dict[str, Future[Any]]:
-        return {name: self._described(name) for name in wanted.topic_names}
-
-    def _described(self, name: str) -> Future[Any]:
-        if name not in self.knows:
-            return _answer(error=KafkaError.UNKNOWN_TOPIC_OR_PART)
-        one = SimpleNamespace(id=0, replicas=[1])
-        return _answer(
-            SimpleNamespace(
-                name=name,
-                partitions=[one],
-                authorized_operations=None,
-                topic_id=None,
-                is_internal=False,
-            )
-        )
-
-    def describe_configs(self, resources: list[Any], **_: Any) -> dict[Any, Future[Any]]:
-        told = {key: SimpleNamespace(name=key, value=v) for key, v in self.configs.items()}
-        return dict.fromkeys(resources, _answer(told, error=self.code))
-
-    def poll(self, seconds: float) -> int:
-        return 0
-
-
-def _answer(value: object = None, error: int = 0) -> Future[Any]:
-    future: Future[Any] = Future()
-    if error:
-        future.set_exception(KafkaException(KafkaError(error)))
-    else:
-        future.set_result(value)
-    return future
 
 
 VALUE = pa.record_batch({"value": ["v"]})
@@ -85,18 +36,6 @@ COMPACTED = Broker(["t"], configs={"cleanup.policy": "compact"})
 NEVER_HEARD = Broker(code=KafkaError.UNKNOWN_TOPIC_OR_PART)
 HALF_HEARD = Broker(["t"], code=KafkaError.UNKNOWN_TOPIC_OR_PART)
 """The topic was seen; the broker that is asked for its settings has not heard of it."""
-
-
-@pytest.fixture
-def brokers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Broker]]:
-    """Who is asked by each new client, one after another; the last one for ever. Without a pause."""
-    waiting: list[Broker] = []
-    made = lambda *_, **__: waiting.pop(0) if waiting[1:] else waiting[0]  # noqa: E731
-    monkeypatch.setattr(auth_check, "AdminClient", made)
-    monkeypatch.setattr(timeouts, "UNHEARD_PAUSES", (0.0,) * 5)
-    close_clusters(OPTIONS.kafka)
-    yield waiting
-    close_clusters(OPTIONS.kafka)
 
 
 def test_settings_of_a_topic_that_was_just_seen_are_asked_for_again(brokers: list[Broker]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -13,15 +13,13 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from abs_clients.kafka import timeouts
-from abs_clients.kafka.producer_ids import ProducerState, describe_producers, init_producer_id
-from abs_clients.kafka.settings import Settings
-from abs_clients.kafka.transactions import Partition, TransactionView, describe_open
+from abs_clients.kafka.producer_ids import init_producer_id
+from abs_clients.kafka.transactions import describe_open
 from abs_core.contracts import Task
-from abs_core.errors import TargetError, UnavailableError
-from abs_core.model import Outcome
+from abs_core.errors import NotPreparedError, TargetError, UnavailableError
+from abs_core.model import Committable, Outcome
 from abs_services import KafkaService
-from abs_sinks.kafka import librdkafka, producer_pools, twophase
-from abs_sinks.kafka import producer_pool as pools
+from abs_sinks.kafka import librdkafka, producer_pools
 from abs_sinks.kafka.columnar.sender import ColumnarProducer
 from abs_sinks.kafka.librdkafka import LibrdkafkaProducer
 from abs_sinks.kafka.options import KafkaOptions
@@ -104,31 +102,19 @@ def test_what_was_guessed_wrong_is_looked_up(harness: TopicHarness, pool: Produc
 
 
 def test_records_of_an_older_transaction_stand_in_for_none_of_this_one(
-    harness: TopicHarness, pool: ProducerPool, monkeypatch: pytest.MonkeyPatch
+    harness: TopicHarness, pool: ProducerPool
 ) -> None:
     """The producer id is the same: a partition that lost records still has those of before."""
-
-    def older(
-        found: Mapping[Partition, ProducerState | None],
-    ) -> dict[Partition, ProducerState | None]:
-        return {
-            place: None if there is None else replace(there, epoch=there.epoch - 1)
-            for place, there in found.items()
-        }
-
-    def looked(settings: Settings, name: str, guess: Sequence[Partition]) -> TransactionView:
-        now = describe_open(settings, name, guess)
-        return replace(now, found=older(now.found or {}))
-
-    def asked(settings: Settings, places: Sequence[Partition], producer_id: int) -> Any:
-        return older(describe_producers(settings, places, producer_id))
-
-    monkeypatch.setattr(twophase, "describe_open", looked)
-    monkeypatch.setattr(twophase, "describe_producers", asked)
     writer = TwoPhaseWriter(harness.options, SCHEMA, TASK, pool)
     writer.write(pa.record_batch({"value": ["a", "b", "c"]}, schema=SCHEMA))
+    send_now(writer)
+    (slot,) = [s for s in pool._slots if s.use is Use.WRITING]
+    looked = describe_open(harness.options.kafka, str(slot.name), ())
+    assert looked.now is not None
+    later = replace(looked.now, epoch=looked.now.epoch + 1)
     with pytest.raises(TargetError, match=r"3 records were sent and .* brokers have 0"):
-        writer.pre_commit()
+        writer._count(later, replace(looked, now=later), 3)
+    assert writer._count(looked.now, looked, 3)
     writer.abort()
     assert harness.records() == []
 
@@ -192,38 +178,41 @@ def test_an_init_that_was_not_answered_and_comes_late_aborts_nothing_that_is_dec
 
 @pytest.mark.parametrize("then", ["asked again at once", "asked again later", "over meanwhile"])
 def test_an_abort_that_was_not_answered_and_comes_late_aborts_nothing_that_is_decided(
-    harness: TopicHarness, pool: ProducerPool, monkeypatch: pytest.MonkeyPatch, then: str
+    harness: TopicHarness, monkeypatch: pytest.MonkeyPatch, then: str
 ) -> None:
     """It aborts what is open under its id whenever it comes, so the id is left."""
-    asked: list[str] = []
-
-    def unanswered_once(settings: Settings, name: str) -> tuple[int, int]:
-        asked.append(name)
-        return _is_away() if len(asked) == 1 else init_producer_id(settings, name)
-
-    first = TwoPhaseWriter(harness.options, SCHEMA, TASK, pool)
-    first.write(pa.record_batch({"value": ["a"]}, schema=SCHEMA))
-    assert first.pre_commit() is not None
-    with monkeypatch.context() as away:
-        away.setattr(pools, "init_producer_id", unanswered_once)
-        if then != "asked again at once":
-            away.setattr(timeouts, "GIVE_UP_SECONDS", 0.0)
-            with pytest.raises(UnavailableError, match="abort"):
-                pool.abort(TASK.handle)
-        if then != "over meanwhile":
-            assert pool.abort(TASK.handle)
-    made = []
-    for partition in (1, 2):  # each id of the pool has one
-        task = replace(TASK, epoch=1, frontier=0, partition=partition)
-        writer = TwoPhaseWriter(harness.options, SCHEMA, task, pool)
-        writer.write(pa.record_batch({"value": ["b"]}, schema=SCHEMA))
-        committable = writer.pre_commit()
-        assert committable is not None
-        made.append(committable)
-    init_producer_id(harness.options.kafka, asked[0])  # it arrives
-    committer = TwoPhaseCommitter(harness.options, lambda: [pool])
-    assert set(committer.commit(made).values()) == {Outcome.COMMITTED}
+    with LossyBroker(harness.bootstrap) as broker:
+        options = _through(broker, harness)
+        pool = ProducerPool(options, TASK.register, TASK.job, TASK.generation)
+        _pre_committed(options, pool, TASK)
+        assert within(20, lambda: _uses(pool)[Use.READY] == 1), "the abort's request is the next"
+        (name,) = harness.open_ids()
+        broker.lose(Loss.REQUEST, Api.INIT_PRODUCER_ID)
+        with monkeypatch.context() as away:
+            if then != "asked again at once":
+                away.setattr(timeouts, "GIVE_UP_SECONDS", 0.0)
+                with pytest.raises(UnavailableError, match="abort"):
+                    pool.abort(TASK.handle)
+            if then != "over meanwhile":
+                assert pool.abort(TASK.handle)
+        assert broker.fired
+        later = replace(TASK, epoch=1, frontier=0)
+        # Each id of the pool has one.
+        made = [_pre_committed(options, pool, replace(later, partition=n)) for n in (1, 2)]
+        init_producer_id(harness.options.kafka, name)  # it arrives
+        committer = TwoPhaseCommitter(options, lambda: [pool])
+        assert set(committer.commit(made).values()) == {Outcome.COMMITTED}
+        pool.close()
+        end_kafka_clients()  # before the relay goes: else they would look for it
     assert len(harness.records()) == 2
+
+
+def _pre_committed(options: KafkaOptions, pool: ProducerPool, task: Task) -> Committable:
+    writer = TwoPhaseWriter(options, SCHEMA, task, pool)
+    writer.write(pa.record_batch({"value": ["a"]}, schema=SCHEMA))
+    committable = writer.pre_commit()
+    assert committable is not None
+    return committable
 
 
 def test_tasks_that_wait_for_their_producers_do_not_wake_each_other(
@@ -240,13 +229,14 @@ def test_tasks_that_wait_for_their_producers_do_not_wake_each_other(
     pool.take(TASK)
     may_be_made.clear()
     waits: list[float | None] = []
-    wait = pool._changed.wait
+    wait = threading.Condition.wait
 
-    def counted(seconds: float | None = None) -> bool:
-        waits.append(seconds)
-        return wait(seconds)
+    def counted(condition: threading.Condition, timeout: float | None = None) -> bool:
+        if condition is pool._changed:
+            waits.append(timeout)
+        return wait(condition, timeout)
 
-    monkeypatch.setattr(pool._changed, "wait", counted)
+    monkeypatch.setattr(threading.Condition, "wait", counted)
     with ThreadPoolExecutor(2) as threads:
         taken = [threads.submit(pool.take, replace(TASK, partition=n)) for n in (1, 2)]
         assert within(20, lambda: len(waits) >= 2)
@@ -277,21 +267,46 @@ def test_a_coordinator_that_is_away_for_a_moment_does_not_leave_readers_waiting(
 
 
 def test_an_abort_that_is_not_done_says_so_and_can_be_repeated(
-    harness: TopicHarness, pool: ProducerPool, monkeypatch: pytest.MonkeyPatch
+    harness: TopicHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writer = TwoPhaseWriter(harness.options, SCHEMA, TASK, pool)
-    writer.write(pa.record_batch({"value": ["a", "b", "c"]}, schema=SCHEMA))
-    assert writer.pre_commit() is not None
-    with monkeypatch.context() as away:
-        away.setattr(timeouts, "GIVE_UP_SECONDS", 0.1)
-        away.setattr(pools, "init_producer_id", _is_away)
-        with pytest.raises(UnavailableError, match="abort"):
-            pool.abort(TASK.handle)
-    assert harness.open_ids()
-    assert TASK.handle in pool.held().values(), "the next sweep finds it"
-    assert pool.abort(TASK.handle)
-    assert not harness.open_ids()
-    assert not pool.abort(TASK.handle)
+    with LossyBroker(harness.bootstrap) as broker:
+        options = _through(broker, harness)
+        pool = ProducerPool(options, TASK.register, TASK.job, TASK.generation)
+        _pre_committed(options, pool, TASK)
+        assert within(20, lambda: _uses(pool)[Use.READY] == 1), "the abort's request is the next"
+        broker.lose(Loss.REQUEST, Api.INIT_PRODUCER_ID)
+        with monkeypatch.context() as away:
+            away.setattr(timeouts, "GIVE_UP_SECONDS", 0.0)
+            with pytest.raises(UnavailableError, match="abort"):
+                pool.abort(TASK.handle)
+        assert harness.open_ids()
+        assert TASK.handle in pool.held().values(), "the next sweep finds it"
+        assert pool.abort(TASK.handle)
+        assert not harness.open_ids()
+        assert not pool.abort(TASK.handle)
+        pool.close()
+        end_kafka_clients()  # before the relay goes: else they would look for it
+
+
+def test_a_transaction_that_another_ends_before_it_is_looked_at_is_not_prepared(
+    harness: TopicHarness,
+) -> None:
+    with LossyBroker(harness.bootstrap) as broker:
+        options = _through(broker, harness)
+        pool = ProducerPool(options, TASK.register, TASK.job, TASK.generation)
+        writer = TwoPhaseWriter(options, SCHEMA, TASK, pool)
+        writer.write(pa.record_batch({"value": ["a"]}, schema=SCHEMA))
+        send_now(writer)
+        (name,) = harness.open_ids()
+        broker.before(
+            Api.DESCRIBE_TRANSACTIONS, lambda: init_producer_id(harness.options.kafka, name)
+        )
+        with pytest.raises(NotPreparedError, match="not open any more"):
+            writer.pre_commit()
+        assert not broker.waits
+        writer.abort()
+        pool.close()
+        end_kafka_clients()  # before the relay goes: else they would look for it
 
 
 def test_tasks_that_begin_at_once_share_the_producers_of_their_process(
@@ -321,10 +336,6 @@ def _through(broker: LossyBroker, harness: TopicHarness) -> KafkaOptions:
     pairs = {**dict(harness.options.kafka.pairs), "bootstrap.servers": broker.bootstrap}
     settings = replace(harness.options.kafka, pairs=tuple(sorted(pairs.items())))
     return replace(harness.options, kafka=settings)
-
-
-def _is_away(*_: object) -> tuple[int, int]:
-    raise UnavailableError("The coordinator is away.")
 
 
 def test_a_broker_that_stops_when_its_producer_is_initialised_ends_no_task(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,42 +13,36 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError
 
-from abs_clients.kafka import timeouts
-from abs_clients.kafka.attempts import side_topic as name_of
-from abs_clients.kafka.transactions import Description, State
+from abs_clients.kafka.cluster import cluster
 from abs_core.codec import state_to_text
-from abs_core.contracts import Conflict
 from abs_core.errors import (
     ConfigError,
     ContentionError,
     CorruptionError,
-    FencedError,
-    NotPreparedError,
     ProtocolError,
     RefusedError,
     RowError,
     UnavailableError,
 )
 from abs_core.model import Committable, Decision, HandleName, JobState
-from abs_core.patience import Patience
 from abs_core.protocol import Changed
 from abs_core.wal import FolderSegments, SegmentWriter
-from abs_sinks.kafka import give_up_attempts, ledger, side_topic, twophase, wal
+from abs_sinks.kafka import give_up_attempts, ledger, wal
 from abs_sinks.kafka.idempotent import IdempotentCommitter
 from abs_sinks.kafka.ledger import LedgerPlace
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.register import session, store, topic
+from abs_sinks.kafka.register import store, topic
 from abs_sinks.kafka.register.session import FencedProducer
 from abs_sinks.kafka.register.store import KafkaRegister
 from abs_sinks.kafka.register.tail import Tail
-from abs_sinks.kafka.register.topic import StoredCell, version_after
 from abs_testing.case import raises
+from tests.sinks.kafka.standins import Broker, Fate, Registers, fenced
 
 OPTIONS = KafkaOptions.parse(
     {"kafka.bootstrap.servers": "a:1", "topic": "t", "protocol": "wal", "wal": "file:///x"}
 )
 HANDLE = HandleName("0123456789abcdef", "job", 1, 0, 0, "abc")
-STATE = JobState("0123456789abcdef", "job", "here", "lineage", 1, "run")
+STATE = JobState("0123456789abcdef", "job", "kafka:here/t", "lineage", 1, "run")
 BATCH = pa.record_batch({"value": ["a", "b"]})
 
 Patch = pytest.MonkeyPatch
@@ -105,13 +100,12 @@ def test_records_that_take_too_long_for_their_transaction_are_not_committed(
 
 
 def test_a_segment_of_other_rows_than_its_committable_says_is_not_committed(
-    tmp_path: Path, monkeypatch: Patch
+    tmp_path: Path,
 ) -> None:
     segments, written = segment(tmp_path)
-    monkeypatch.setattr(wal, "read_segment", lambda *_: [BATCH.slice(1)])
     sender: Any = Sender()
-    send = wal.sending(OPTIONS, segments, [written], None).send
-    assert "has 1 rows, but" in raises(CorruptionError, lambda: send(sender)).what
+    send = wal.sending(OPTIONS, segments, [replace(written, rows=3)], None).send
+    assert "rows 2 instead of 3" in raises(CorruptionError, lambda: send(sender)).what
 
 
 @pytest.mark.parametrize(
@@ -123,50 +117,12 @@ def test_a_segment_of_other_rows_than_its_committable_says_is_not_committed(
     ],
 )
 def test_attempts_are_given_up_of_the_jobs_own_register_without_a_decision(
-    state: JobState | None, error: type[ConfigError], said: str, monkeypatch: Patch
+    state: JobState | None, error: type[ConfigError], said: str
 ) -> None:
-    monkeypatch.setattr(give_up_attempts, "identity", lambda _: "here")
+    cluster(OPTIONS.kafka).learn("cluster id", "here")
     assert isinstance(give_up_attempts._raised(OPTIONS, "job", "new", STATE), Changed)
     told = raises(error, lambda: give_up_attempts._raised(OPTIONS, "job", "new", state))
     assert said in told.what
-
-
-def test_an_entry_of_a_side_topic_that_others_keep_writing_is_an_error(monkeypatch: Patch) -> None:
-    name = name_of("t")
-    facts = {"t": SimpleNamespace(id="a"), name: SimpleNamespace(id="b")}
-    for function, answer in {
-        "_known": (None, None),
-        "topic_facts": facts,
-        "_loss": None,
-        "_ids": side_topic.Birth("a", "b"),
-        "_seen": facts,
-    }.items():
-        monkeypatch.setattr(side_topic, function, lambda *_, _a=answer, **__: _a)
-    swaps = []
-
-    def conflict(*given: object) -> Conflict:
-        swaps.append(given)
-        return Conflict()
-
-    monkeypatch.setattr(KafkaRegister, "swap_text", conflict)
-    error = raises(ContentionError, lambda: side_topic._settle(OPTIONS, "t", "job"))
-    assert f"the entry of {name}" in error.what
-    assert len(swaps) == side_topic.TRIES
-
-
-@pytest.mark.parametrize("now", [None, Description(State.COMPLETE_ABORT, 7, 5, 60_000, 1)])
-def test_a_transaction_that_is_not_open_after_its_last_record_is_not_prepared(
-    now: Description | None, monkeypatch: Patch
-) -> None:
-    monkeypatch.setattr(twophase, "describe_open", lambda *_: SimpleNamespace(now=now))
-    writer = twophase.TwoPhaseWriter.__new__(twophase.TwoPhaseWriter)
-    writer._options, writer._patience = OPTIONS, Patience(0.0)
-    pool: Any = SimpleNamespace(written=None)
-    task: Any = SimpleNamespace(handle=HANDLE)
-    slot: Any = SimpleNamespace(name="id")
-    writer._pool, writer._task = pool, task
-    error = raises(NotPreparedError, lambda: writer._look(slot, 1))
-    assert "not open any more" in error.what
 
 
 def _producer() -> FencedProducer:
@@ -175,87 +131,49 @@ def _producer() -> FencedProducer:
     return producer
 
 
-@pytest.mark.parametrize("now", [None, Description(State.EMPTY, 7, 5, 60_000, 1)])
-def test_a_change_whose_transaction_another_has_ended_is_fenced(
-    now: Description | None, monkeypatch: Patch
-) -> None:
-    monkeypatch.setattr(session, "describe", lambda *_: {"id": now})
-    error = raises(FencedError, lambda: _producer().begins_at(0))
-    assert "not open any more" in error.what
+@pytest.fixture
+def registers(monkeypatch: Patch) -> Registers:
+    """The register's topic in this process, with a cell of the job."""
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    made = Registers()
+    made.put("job", state_to_text(STATE))
+    return made
 
 
-@pytest.mark.parametrize("found", [None, (6, 10), (5, -1)])
-def test_an_answer_of_a_broker_that_leads_no_longer_says_nothing_of_a_change(
-    found: tuple[int, int] | None, monkeypatch: Patch
-) -> None:
-    now = Description(State.ONGOING, 7, 5, 60_000, 1)
-    seen = None if found is None else SimpleNamespace(epoch=found[0], start_offset=found[1])
-    monkeypatch.setattr(session, "describe", lambda *_: {"id": now})
-    monkeypatch.setattr(session, "describe_producers", lambda *_: {("registers", 0): seen})
-    monkeypatch.setattr(timeouts, "LEADER_SECONDS", 0.0)
-    error = raises(UnavailableError, lambda: _producer().begins_at(0))
-    assert "leads it no longer" in error.what
-
-
-def _register(monkeypatch: Patch, producer: Any) -> KafkaRegister:
-    register = KafkaRegister(OPTIONS, producer)
-    monkeypatch.setattr(register, "_is_past", lambda *_, **__: False)
-    monkeypatch.setattr(register, "_producer", lambda *_: producer)
-    monkeypatch.setattr(register, "_open", lambda *_: producer)
-    return register
+def _swapping(registers: Any, deadline: float | None = None) -> Callable[[], object]:
+    held = registers.cells["job"].version
+    register = KafkaRegister(OPTIONS, registers)
+    return lambda: register.compare_and_set("job", held, STATE, deadline)
 
 
 def test_a_change_of_unknown_outcome_is_not_sent_again_before_its_handles_are_looked_at(
-    monkeypatch: Patch,
+    registers: Registers,
 ) -> None:
-    old = version_after(None)
-    held: Any = SimpleNamespace(turn=lambda _: nullcontext(), version=old)
-    register, writes = _register(monkeypatch, held), list[object]()
-    monkeypatch.setattr(register, "_write", lambda *given: writes.append(given))
-    swap = lambda: register.compare_and_set("job", old, STATE, float("inf"))  # noqa: E731
-    assert "not written yet" in raises(UnavailableError, swap).what
-    assert len(writes) == 1
+    registers.fates = [Fate(answered=False, done=False)]
+    assert "not written yet" in raises(UnavailableError, _swapping(registers, float("inf"))).what
+    assert len(registers.tried) == 1
 
 
 def test_a_change_that_others_fence_again_and_again_ends_with_an_unknown_outcome(
-    monkeypatch: Patch,
+    registers: Registers,
 ) -> None:
-    old = version_after(None)
-    held: Any = SimpleNamespace(turn=lambda _: nullcontext(), version=old)
-    register, writes = _register(monkeypatch, held), list[object]()
-
-    def fenced(*given: object) -> bool:
-        writes.append(given)
-        return False
-
-    monkeypatch.setattr(register, "_write", fenced)
-    monkeypatch.setattr("abs_sinks.kafka.register.store.time.sleep", lambda _: None)
-    swap = lambda: register.compare_and_set("job", old, STATE)  # noqa: E731
-    assert "written by others" in raises(UnavailableError, swap).what
-    assert len(writes) == store.TRIES
+    registers.fates = [fenced()] * store.TRIES
+    assert "written by others" in raises(UnavailableError, _swapping(registers)).what
+    assert len(registers.tried) == store.TRIES
 
 
-def test_a_register_that_is_written_while_it_is_retired_stays(monkeypatch: Patch) -> None:
-    cell = StoredCell(version_after(None), state_to_text(STATE), ())
-    fenced: Any = SimpleNamespace(turn=lambda _: nullcontext(), cell=cell)
-    register = _register(monkeypatch, fenced)
-    monkeypatch.setattr(register, "load_text", lambda _: object())
-
-    def refused(*_: object) -> None:
-        raise FencedError("another has opened it (on purpose).", remedy="none.")
-
-    monkeypatch.setattr(register, "_prepare", refused)
-    assert "could not be deleted" in raises(ContentionError, lambda: register.retire("job")).what
+def test_a_register_that_is_written_while_it_is_retired_stays(registers: Any) -> None:
+    registers.fates = [fenced()]
+    retire = lambda: KafkaRegister(OPTIONS, registers).retire("job")  # noqa: E731
+    assert "could not be deleted" in raises(ContentionError, retire).what
+    assert "job" in registers.cells
 
 
-def test_a_topic_that_was_made_and_does_not_appear_is_an_error(monkeypatch: Patch) -> None:
-    made: list[object] = []
-    admin = SimpleNamespace(create=lambda *given: made.append(given))
-    monkeypatch.setattr(topic, "cluster", lambda _: SimpleNamespace(admin=admin))
-    monkeypatch.setattr(topic, "topics_in_time", lambda *_, **__: {})
+def test_a_topic_that_was_made_and_does_not_appear_is_an_error(brokers: list[Broker]) -> None:
+    brokers += [Broker()]
     error = raises(UnavailableError, lambda: topic.made(OPTIONS.kafka, "registers", 1, {}))
     assert "is not visible yet" in error.what
-    assert made
+    assert brokers[0].made == ["registers"]
 
 
 def test_a_record_of_the_register_that_its_topic_does_not_take_is_no_rows_error() -> None:

@@ -28,6 +28,7 @@ from abs_testing.check_reads import STARTS, check_reads
 from abs_testing.harness import Harness
 from tests.kit.kafka import Variant, open_topic
 from tests.kit.kafka_modes import open_attempts, open_log
+from tests.planted import Bug, Plant, planted
 from tests.sample import members
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(1800)]
@@ -108,10 +109,7 @@ def test_no_answer_that_fails_is_taken_for_absence(
     print(start, cell, check_reads(by_reads(openers[cell]), start), sep=": ")
 
 
-Bug = Callable[[pytest.MonkeyPatch], None]
-
-
-def takes_a_register_that_does_not_answer_for_none(patch: pytest.MonkeyPatch) -> None:
+def takes_a_register_that_does_not_answer_for_none(plant: Plant) -> None:
     right = KafkaRegister.load
 
     def load(self: KafkaRegister, job: str) -> Stored | None:
@@ -120,10 +118,10 @@ def takes_a_register_that_does_not_answer_for_none(patch: pytest.MonkeyPatch) ->
         except UnavailableError:
             return None
 
-    patch.setattr(KafkaRegister, "load", load)
+    plant(KafkaRegister, "load", load)
 
 
-def takes_a_transaction_of_which_no_answer_came_for_gone(patch: pytest.MonkeyPatch) -> None:
+def takes_a_transaction_of_which_no_answer_came_for_gone(plant: Plant) -> None:
     right = TwoPhaseCommitter.inspect
 
     def inspect(
@@ -134,7 +132,7 @@ def takes_a_transaction_of_which_no_answer_came_for_gone(patch: pytest.MonkeyPat
         except UnavailableError:
             return {c.handle: Inspection(Outcome.UNKNOWN) for c in committables}
 
-    patch.setattr(TwoPhaseCommitter, "inspect", inspect)
+    plant(TwoPhaseCommitter, "inspect", inspect)
 
 
 # Where it is, and which reads it gets wrong. Only they fail: each failure is a start of its own.
@@ -148,11 +146,8 @@ BUGS: dict[Bug, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
-def test_it_finds_a_sink_that(
-    bug: Bug, openers: dict[str, Opener], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bug(monkeypatch)
+def test_it_finds_a_sink_that(bug: Bug, openers: dict[str, Opener]) -> None:
     start, kind = BUGS[bug]
-    with pytest.raises(AssertionError, match="fails once") as failed:
+    with planted(bug, match="fails once") as failed:
         check_reads(by_reads(openers["2pc"], kind), start)
     print(failed.value)

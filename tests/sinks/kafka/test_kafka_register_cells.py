@@ -5,30 +5,29 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 import tracemalloc
 from collections.abc import Sequence
-from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
 from abs_clients.kafka import timeouts
-from abs_clients.kafka.topics import LEAST
+from abs_clients.kafka.topics import LEAST, TopicFacts, topic_facts
 from abs_core.codec import state_to_text
 from abs_core.contracts import Conflict
-from abs_core.crash import CrashPoint
 from abs_core.errors import (
     CorruptionError,
     NotPreparedError,
     PreflightError,
-    RefusedError,
     UnavailableError,
 )
 from abs_core.model import JobState
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register import session, store, topic
-from abs_sinks.kafka.register.session import KEPT_PRODUCERS, Session
 from abs_sinks.kafka.register.store import KafkaRegister
 from abs_sinks.kafka.register.tail import BlockedError, MissingError
 from abs_sinks.kafka.register.topic import (
@@ -39,6 +38,7 @@ from abs_sinks.kafka.register.topic import (
     version_after,
 )
 from abs_testing.case import raises
+from tests.sinks.kafka.standins import Broker, Fate, Registers, fenced
 
 OPTIONS = KafkaOptions.parse(
     {"kafka.bootstrap.servers": "a:1", "topic": "t", "protocol": "wal", "wal": "file:///x"}
@@ -144,154 +144,77 @@ def test_the_cells_of_a_job_are_in_one_partition_for_ever() -> None:
 )
 @pytest.mark.parametrize("refuses", [False, True])
 def test_two_of_several_replicas_must_have_a_record(
-    replicas: int, least: str, set_to: Sequence[str], refuses: bool, monkeypatch: Patch
+    replicas: int, least: str, set_to: Sequence[str], refuses: bool, brokers: list[Broker]
 ) -> None:
-    given = list[str]()
-
-    def set_config(_: str, name: str, value: str) -> None:
-        assert name == "min.insync.replicas"
-        given.append(value)
-        if refuses:
-            raise RefusedError("it may not (on purpose).")
-
-    admin = SimpleNamespace(set_config=set_config)
-    monkeypatch.setattr(topic, "cluster", lambda _: SimpleNamespace(admin=admin))
-    found: Any = SimpleNamespace(name="t", replicas=replicas, configs=[(LEAST, least)])
-    topic.need_two(OPTIONS.kafka, found)
-    assert given == set_to
+    brokers += [Broker(refuses=KafkaError.TOPIC_AUTHORIZATION_FAILED if refuses else 0)]
+    topic.need_two(OPTIONS.kafka, TopicFacts("t", 4, replicas, configs=((LEAST, least),)))
+    assert brokers[0].set == [(LEAST, text) for text in set_to]
 
 
-def test_what_was_known_of_a_topic_before_does_not_count(monkeypatch: Patch) -> None:
-    now, before = (
-        SimpleNamespace(replicas=1, partitions=partitions, configs=(), cleanup_policy="compact")
-        for partitions in (8, 4)
-    )
-
-    def topics(_: object, names: Sequence[str], *, again: bool = False) -> dict[str, Any]:
-        return dict.fromkeys(names, now if again else before)
-
-    admin = SimpleNamespace(create=lambda *_: None)
-    monkeypatch.setattr(topic, "cluster", lambda _: SimpleNamespace(admin=admin))
-    for name in ("topics_in_time", "topic_facts"):
-        monkeypatch.setattr(topic, name, topics)
+def test_what_was_known_of_a_topic_before_does_not_count(brokers: list[Broker]) -> None:
+    broker = Broker(["t"], configs={"cleanup.policy": "compact"}, partitions=4)
+    brokers += [broker]
+    assert topic_facts(OPTIONS.kafka, ["t"])["t"].partitions == 4
+    broker.partitions = 8
     assert topic.made(OPTIONS.kafka, "t", 4, {}).partitions == 8
+    broker.partitions = 9
     found = topic.find_topic(OPTIONS.kafka, "t")
     assert found is not None
-    assert found.partitions == 8
-
-
-def _changing(
-    held: Sequence[str | None], done: Sequence[bool | Exception | None], monkeypatch: Patch
-) -> tuple[KafkaRegister, list[str]]:
-    """A register whose cell is this at each try, and whose writes end so.
-
-    In ``held`` "mine" is the version that is written.
-    """
-    versions, ends, wrote = list(held), list(done), list[str]()
-    register = KafkaRegister(OPTIONS, SimpleNamespace(turn=lambda _: nullcontext()))  # type: ignore[arg-type]
-
-    def producer(*_: object) -> Any:
-        at = versions.pop(0)
-        return SimpleNamespace(version=wrote[-1] if at == "mine" else at)
-
-    def write(_: object, _key: str, version: str, *__: object) -> bool | None:
-        wrote.append(version)
-        end = ends.pop(0)
-        if isinstance(end, Exception):
-            raise end
-        return end
-
-    monkeypatch.setattr(register, "_producer", producer)
-    monkeypatch.setattr(register, "_write", write)
-    monkeypatch.setattr(register, "_is_past", lambda *_, look=False: look and not versions)
-    monkeypatch.setattr("abs_sinks.kafka.register.store.time.sleep", lambda _: None)
-    return register, wrote
+    assert found.partitions == 9
 
 
 OLD, THEIRS, LATER = "3-old", "4-theirs", "5-theirs"
 NOT_PREPARED = NotPreparedError("its rows are gone (on purpose).")
+UNKNOWN = Fate(answered=False, done=False)
 
 
 @pytest.mark.parametrize(
-    ("held", "done", "writes", "found"),
+    ("there", "fates", "writes", "found"),
     [
-        ([OLD], [True], 1, "mine"),
-        ([OLD, "mine"], [None], 1, "mine"),  # it took effect, and the answer was lost
-        ([OLD, OLD], [None, True], 2, "mine"),  # it did not
-        ([OLD, OLD], [False, True], 2, "mine"),
-        ([THEIRS], [], 0, Conflict),
-        ([None], [], 0, Conflict),
-        ([OLD, THEIRS], [False], 1, Conflict),
-        ([OLD, LATER], [False], 1, Conflict),  # it was fenced: nothing of it is there
-        ([OLD, THEIRS], [None], 1, Conflict),  # theirs has the number that ours would have
-        ([OLD, LATER], [None], 1, UnavailableError),  # ours may have been there before theirs
-        ([OLD, None], [None], 1, Conflict),
-        ([OLD], [NOT_PREPARED], 1, Conflict),  # a successor has swept the rows
-        ([OLD, OLD], [NOT_PREPARED], 1, NotPreparedError),
+        (OLD, [], 1, "mine"),
+        (OLD, [Fate(answered=False)], 1, "mine"),  # it took effect, and the answer was lost
+        (OLD, [UNKNOWN], 2, "mine"),  # it did not
+        (OLD, [fenced()], 2, "mine"),
+        (THEIRS, [], 0, Conflict),
+        (None, [], 0, Conflict),
+        (OLD, [fenced(THEIRS)], 1, Conflict),
+        (OLD, [fenced(LATER)], 1, Conflict),  # it was fenced: nothing of it is there
+        (
+            OLD,
+            [replace(UNKNOWN, then=THEIRS)],
+            1,
+            Conflict,
+        ),  # it has the number that ours would have
+        (OLD, [replace(UNKNOWN, then=LATER)], 1, UnavailableError),  # ours may have been before it
+        (OLD, [Fate(answered=False, then=LATER)], 1, UnavailableError),
+        (OLD, [replace(UNKNOWN, then="")], 1, Conflict),
+        (OLD, [Fate(NOT_PREPARED, then=THEIRS)], 1, Conflict),  # a successor has swept the rows
+        (OLD, [Fate(NOT_PREPARED)], 1, NotPreparedError),
     ],
 )
 def test_a_change_tells_by_the_cells_version_whether_it_took_effect(
-    held: Sequence[str | None],
-    done: Sequence[bool | Exception | None],
-    writes: int,
-    found: Any,
-    monkeypatch: Patch,
+    there: str | None, fates: Sequence[Fate], writes: int, found: Any, monkeypatch: Patch
 ) -> None:
-    register, wrote = _changing(held, done, monkeypatch)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    registers: Any = Registers([*fates])
+    if there is not None:
+        registers.put("job", "text", there)
+    register = KafkaRegister(OPTIONS, registers)
 
     def swap() -> str | Conflict:
-        return register.swap_text("job", OLD, "text")
+        return register.swap_text("job", OLD, "mine")
 
     if found is Conflict:
         assert isinstance(swap(), Conflict)
     elif found == "mine":
-        assert swap() == wrote[-1]
-        assert len({*wrote}) == 1, "a change has one version, however often it is sent"
+        version = swap()
+        assert registers.cells["job"] == StoredCell(str(version), "mine")
+        assert {*registers.tried} == {("job", version)}, (
+            "it has one version, however often it is sent"
+        )
     else:
         raises(found, swap)
-    assert len(wrote) == writes
-
-
-def test_a_process_keeps_few_producers_and_none_that_cannot_be_used(monkeypatch: Patch) -> None:
-    def opened(_: object, job: str, timeout_ms: int) -> Any:
-        return SimpleNamespace(job=job, usable=True, timeout_ms=timeout_ms)
-
-    monkeypatch.setattr(session, "FencedProducer", opened)
-    kept = Session(OPTIONS)
-    jobs = [f"job{number}" for number in range(KEPT_PRODUCERS + 1)]
-    made: list[Any] = [kept.open_producer(OPTIONS, job, 1000) for job in jobs]
-    assert [kept.producer(job) for job in jobs] == [None, *made[1:]]
-    made[1].usable = False
-    assert kept.producer(jobs[1]) is None
-    assert kept.open_producer(OPTIONS, jobs[1], 1000) is kept.producer(jobs[1])
-    assert kept.producer(jobs[2]) is made[2]
-
-
-@pytest.mark.parametrize("columnar", [True, False])
-@pytest.mark.parametrize("opened", ["2pc", "wal"])
-@pytest.mark.parametrize("protocol", ["2pc", "wal", "idempotent"])
-@pytest.mark.parametrize("more", [-1, 0, 1])
-def test_a_producer_is_kept_for_the_same_client_and_no_longer_transaction(
-    columnar: bool, opened: str, protocol: str, more: int, monkeypatch: Patch
-) -> None:
-    def options(of: str) -> Any:
-        return SimpleNamespace(
-            protocol=of,
-            registertopic="r",
-            kafka=None,
-            choice=SimpleNamespace(columnar=columnar),
-        )
-
-    asked = list[bool]()
-
-    def transactional(*_: object, columnar: bool, **__: object) -> None:
-        asked.append(columnar)
-
-    monkeypatch.setattr(session, "transactional_producer", transactional)
-    kept = session.FencedProducer(options(opened), "job", 1000)
-    other = session.FencedProducer(options(protocol), "job", 1000 + more)
-    assert asked == [columnar and opened == "wal", columnar and protocol != "2pc"]
-    assert kept.fits(options(protocol), other.timeout_ms) is (asked[0] == asked[1] and more <= 0)
+    assert len(registers.tried) == writes
 
 
 @pytest.mark.parametrize("rows", [True, False])
@@ -299,7 +222,7 @@ def test_a_producer_is_kept_for_the_same_client_and_no_longer_transaction(
 @pytest.mark.parametrize("fits", [True, False])
 @pytest.mark.parametrize("held", ["1-a", "2-b", "none"])
 def test_a_producer_is_opened_anew_where_the_kept_one_cannot_write_the_change(
-    held: str, fits: bool, late: bool, rows: bool, monkeypatch: Patch
+    held: str, fits: bool, late: bool, rows: bool
 ) -> None:
     asked = list[int]()
 
@@ -308,15 +231,15 @@ def test_a_producer_is_opened_anew_where_the_kept_one_cannot_write_the_change(
         return fits
 
     kept: Any = SimpleNamespace(version=held, fits=fitting, may_carry_rows=not late)
-    found: Any = None if held == "none" else kept
-    register = KafkaRegister(OPTIONS, SimpleNamespace(producer=lambda _: found))  # type: ignore[arg-type]
-    opened = list[tuple[str, int]]()
-    monkeypatch.setattr(register, "_open", lambda *given: opened.append(given))
+    registers: Any = Registers()
+    registers.kept = None if held == "none" else kept
+    registers.put("job", "text", "1-a")
     given: Any = SimpleNamespace(timeout_ms=77) if rows else None
     timeout_ms = 77 if rows else timeouts.CELL_TIMEOUT_MS
     it_will_do = held == "1-a" and fits and not (rows and late)
-    assert register._producer("job", "1-a", given) is (kept if it_will_do else None)
-    assert opened == ([] if it_will_do else [("job", timeout_ms)])
+    producer = KafkaRegister(OPTIONS, registers)._producer("job", "1-a", given)
+    assert (producer is kept) is it_will_do
+    assert registers.opened == ([] if it_will_do else [("job", timeout_ms)])
     assert set(asked) <= {timeout_ms}
 
 
@@ -372,23 +295,6 @@ def test_a_change_writes_its_parts_then_itself_then_takes_the_old_parts_away(
     for key, value in [*before, *producer.records]:
         cells.apply(key, value)
     assert cells.get("job", "here") == producer.cell
-
-
-@pytest.mark.parametrize("point", [None, CrashPoint.INSIDE_CO_COMMIT])
-def test_a_kill_can_be_asked_for_between_the_rows_of_a_change_and_its_commit(
-    point: CrashPoint | None, monkeypatch: Patch
-) -> None:
-    said = list[object]()
-    monkeypatch.setattr(store, "reached", said.append)
-    monkeypatch.setattr(Producer, "commit", lambda _: said.append("commit"))
-    tail = SimpleNamespace(reads=3, wrote=lambda *_: None)
-    held: Any = SimpleNamespace(
-        topic=lambda: SimpleNamespace(max_message_bytes=4096), tail=lambda _: tail
-    )
-    rows: Any = SimpleNamespace(point=point)
-    given: Any = Producer(None)
-    assert KafkaRegister(OPTIONS, held)._write(given, "job", "2-new", "x", rows, None)
-    assert said == [*([] if point is None else [point]), "commit"]
 
 
 def test_a_change_whose_commit_is_not_answered_leaves_the_cell_as_it_was_known() -> None:
@@ -477,21 +383,6 @@ def test_a_transaction_in_the_way_is_ended_before_the_cell_is_read_again() -> No
     assert said == ["load", partition_of("job"), "load"]
 
 
-def test_only_registers_transactions_on_the_partition_are_ended(monkeypatch: Patch) -> None:
-    mine, other = (OPTIONS.registertopic, 2), (OPTIONS.registertopic, 1)
-    found = {
-        "abs-register.here": SimpleNamespace(partitions={mine}),
-        "abs-register.beside": SimpleNamespace(partitions={other}),
-        "abs-register.gone": None,
-    }
-    ended = list[str]()
-    monkeypatch.setattr(session, "listed", lambda *_, **__: [*found, "somebody's"])
-    monkeypatch.setattr(session, "describe", lambda _, names: {name: found[name] for name in names})
-    monkeypatch.setattr(session, "init_producer_id", lambda _, name: ended.append(name))
-    Session(OPTIONS).end_writers(2)
-    assert ended == ["abs-register.here"]
-
-
 def test_a_producer_whose_commit_failed_is_not_used_again() -> None:
     producer: Any = session.FencedProducer.__new__(session.FencedProducer)
     producer.usable, producer.has_written = True, False
@@ -530,14 +421,11 @@ def test_a_part_is_as_large_as_messages_may_be_and_half_of_that_at_least(
     ],
 )
 def test_a_topic_that_would_lose_registers_is_refused(
-    policy: str, partitions: int, said: str, told: bool, monkeypatch: Patch
+    policy: str, partitions: int, said: str, told: bool, brokers: list[Broker]
 ) -> None:
-    admin = SimpleNamespace(configs=lambda _: {"cleanup.policy": policy})
-    monkeypatch.setattr(topic, "cluster", lambda _: SimpleNamespace(admin=admin))
-    known = policy if told else None
-    if told:
-        admin.configs = None  # it is not asked again
-    found: Any = SimpleNamespace(name="t", partitions=partitions, cleanup_policy=known)
+    brokers += [Broker(configs={} if told else {"cleanup.policy": policy})]
+    configs = (("cleanup.policy", policy),) if told else ()
+    found = TopicFacts("t", partitions, 1, configs=configs)
     if not said:
         assert topic._checked(OPTIONS.kafka, found) is found
         return

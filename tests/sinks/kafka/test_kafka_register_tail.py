@@ -10,7 +10,6 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError
 
 from abs_clients.kafka import timeouts
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.register import tail as register_tail
 from abs_sinks.kafka.register.tail import BlockedError, Extent, Tail
 from abs_sinks.kafka.register.topic import StoredCell, records_of, version_after
 
@@ -68,11 +67,15 @@ class Scripted:
 @pytest.fixture
 def consumers(monkeypatch: pytest.MonkeyPatch) -> list[Scripted]:
     """Those that the tail opens, one after another; the partition ends at offset 2."""
-    left: list[Scripted] = []
-    monkeypatch.setattr(register_tail, "_consumer", lambda _: left.pop(0))
-    monkeypatch.setattr(register_tail, "log_offsets", lambda *_: Extent(0, 2, 2))
     monkeypatch.setattr(timeouts, "NEW_READER_SECONDS", PATIENCE)
-    return left
+    return []
+
+
+def tail_of(consumers: list[Scripted], ends: list[Extent] | None = None) -> Tail:
+    """A tail that opens these consumers; ``ends``: what the leader answers, one after another."""
+    opened: Any = lambda _: consumers.pop(0)  # noqa: E731
+    extent_of = lambda *_: Extent(0, 2, 2) if ends is None else ends.pop(0)  # noqa: E731
+    return Tail(SETTINGS, "r", 0, opened=opened, extent_of=extent_of)
 
 
 def test_behind_a_leader_that_has_died_the_cell_is_read_by_a_new_consumer(
@@ -80,7 +83,7 @@ def test_behind_a_leader_that_has_died_the_cell_is_read_by_a_new_consumer(
 ) -> None:
     old, new = Scripted([]), Scripted([Read(0), Read(2, is_end=True)])
     consumers += [old, new]
-    assert Tail(SETTINGS, "r", 0).load("job", PATIENCE) == StoredCell(VERSION, "text")
+    assert tail_of(consumers).load("job", PATIENCE) == StoredCell(VERSION, "text")
     assert old.closed
     assert not new.closed
 
@@ -89,7 +92,7 @@ def test_a_leader_that_dies_while_it_is_read_is_looked_for_anew(
     consumers: list[Scripted],
 ) -> None:
     consumers += [Scripted([Read(0)]), Scripted([Read(1)])]
-    assert Tail(SETTINGS, "r", 0).load("job", PATIENCE) == StoredCell(VERSION, "text")
+    assert tail_of(consumers).load("job", PATIENCE) == StoredCell(VERSION, "text")
 
 
 def test_a_transaction_in_the_way_is_told_by_the_consumer_that_has_met_it(
@@ -98,7 +101,7 @@ def test_a_transaction_in_the_way_is_told_by_the_consumer_that_has_met_it(
     old = Scripted([Read(0), Read(1, is_end=True)])
     consumers += [old]
     with pytest.raises(BlockedError, match="up to offset 1 of 2"):
-        Tail(SETTINGS, "r", 0).load("job", PATIENCE)
+        tail_of(consumers).load("job", PATIENCE)
     assert not old.closed
 
 
@@ -107,7 +110,7 @@ def test_a_transaction_that_only_the_new_consumer_meets_is_told_all_the_same(
 ) -> None:
     consumers += [Scripted([]), Scripted([Read(0), Read(1, is_end=True)])]
     with pytest.raises(BlockedError, match="up to offset 1 of 2"):
-        Tail(SETTINGS, "r", 0).load("job", PATIENCE)
+        tail_of(consumers).load("job", PATIENCE)
 
 
 def test_of_leaders_that_never_answer_only_one_more_consumer_is_asked(
@@ -115,7 +118,7 @@ def test_of_leaders_that_never_answer_only_one_more_consumer_is_asked(
 ) -> None:
     consumers += [Scripted([]), Scripted([]), Scripted([Read(0), Read(1)])]
     with pytest.raises(BlockedError):
-        Tail(SETTINGS, "r", 0).load("job", PATIENCE)
+        tail_of(consumers).load("job", PATIENCE)
     assert len(consumers) == 1
 
 
@@ -125,16 +128,16 @@ OWN = records_of("job", NEXT, "own", 1000)
 
 
 @pytest.fixture
-def ends(consumers: list[Scripted], monkeypatch: pytest.MonkeyPatch) -> list[Extent]:
+def ends(consumers: list[Scripted]) -> list[Extent]:
     """What the leader answers, one after another."""
-    left = [Extent(0, 2, 2, "id")]
     consumers.append(Scripted([Read(0), Read(2, is_end=True)]))
-    monkeypatch.setattr(register_tail, "log_offsets", lambda *_: left.pop(0))
-    return left
+    return [Extent(0, 2, 2, "id")]
 
 
-def test_what_this_process_has_committed_last_is_not_read(ends: list[Extent]) -> None:
-    tail = Tail(SETTINGS, "r", 0)
+def test_what_this_process_has_committed_last_is_not_read(
+    ends: list[Extent], consumers: list[Scripted]
+) -> None:
+    tail = tail_of(consumers, ends)
     assert tail.load("job", PATIENCE) == StoredCell(VERSION, "text")
     for number in (1, 2):
         tail.wrote(OWN, tail.reads)
@@ -156,7 +159,7 @@ def test_where_anything_else_was_written_the_records_are_read(
     ends: list[Extent], extent: Extent, consumers: list[Scripted]
 ) -> None:
     consumers += [Scripted([]), Scripted([])]
-    tail = Tail(SETTINGS, "r", 0)
+    tail = tail_of(consumers, ends)
     tail.load("job", PATIENCE)
     tail.wrote(OWN, tail.reads)
     ends.append(extent)
@@ -171,7 +174,7 @@ def test_a_record_that_may_have_been_read_already_does_not_hide_another_one(
     ends: list[Extent], consumers: list[Scripted]
 ) -> None:
     consumers.append(Scripted([]))
-    tail = Tail(SETTINGS, "r", 0)
+    tail = tail_of(consumers, ends)
     before = tail.reads
     tail.load("job", PATIENCE)
     tail.wrote(OWN, before)
@@ -185,7 +188,7 @@ def test_a_cells_time_is_its_records_where_that_has_one(
     millis: int, changed: int | None, consumers: list[Scripted]
 ) -> None:
     consumers += [Scripted([Read(0, millis=millis), Read(2, is_end=True)])]
-    found = Tail(SETTINGS, "r", 0).load("job", PATIENCE)
+    found = tail_of(consumers).load("job", PATIENCE)
     assert found is not None
     assert found.changed == changed
 
@@ -194,15 +197,14 @@ def test_a_cells_time_is_its_records_where_that_has_one(
     ("end", "stable", "own"), [(4, 4, True), (3, 3, False), (5, 5, False), (4, 3, False)]
 )
 def test_own_records_are_taken_unread_only_where_they_are_all_that_is_new(
-    end: int, stable: int, own: bool, consumers: list[Scripted], monkeypatch: pytest.MonkeyPatch
+    end: int, stable: int, own: bool, consumers: list[Scripted]
 ) -> None:
     consumer = Scripted([Read(0), Read(2, is_end=True)])
     consumers += [consumer]
-    tail = Tail(SETTINGS, "r", 0)
+    tail = tail_of(consumers, [Extent(0, 2, 2), Extent(0, end, stable)])
     tail.load("job", PATIENCE)
     later = version_after(VERSION)
     tail.wrote(records_of("job", later, "own", 1000), tail.reads)  # a record, and its marker
-    monkeypatch.setattr(register_tail, "log_offsets", lambda *_: Extent(0, end, stable))
     consumer.messages = [Read(2), Read(end, is_end=True)]
     found = StoredCell(later, "own") if own else StoredCell(VERSION, "text")
     assert tail.load("job", PATIENCE) == found

@@ -7,24 +7,22 @@ from contextlib import closing
 
 import pytest
 
+from abs_clients.kafka.cluster import close_clusters
 from abs_clients.kafka.producer_ids import init_producer_id
-from abs_core.crash import CrashPoint
 from abs_core.errors import RefusedError, RowError
-from abs_core.model import Committable
 from abs_core.wal import FolderSegments
 from abs_services import KafkaService
-from abs_sinks.kafka.register import store as register
-from abs_sinks.kafka.register.session import Session, register_id
-from abs_sinks.kafka.register.store import KafkaRegister
-from abs_sinks.kafka.rehearsal import Send
-from abs_sinks.kafka.sending import TransactionalProducer
+from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.register.session import register_id
 from abs_sinks.kafka.wal import WalCommitter
 from abs_testing import Check, Row, run_check
 from abs_testing.case import JOB, Case, raises, rows
 from abs_testing.checks import CHECKS
 from abs_testing.cuts import Cut
+from tests.fault_proxy.kafka import Api, LossyBroker
 from tests.kit.kafka import Variant, limit
 from tests.kit.kafka_modes import LogHarness, open_log
+from tests.planted import planted
 
 pytestmark = pytest.mark.services
 
@@ -67,14 +65,12 @@ def test_the_rules_of_refusals_hold(kafka: KafkaService, rule: Check) -> None:
     assert run_check(lambda: open_log(kafka.bootstrap, variant), rule)
 
 
-def test_a_decision_without_a_rehearsal_is_found(
-    kafka: KafkaService, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_decision_without_a_rehearsal_is_found(kafka: KafkaService) -> None:
     kafka.start()
-    monkeypatch.setattr(WalCommitter, "compose", lambda self, committables: committables)
     rule = RULES["what_a_target_no_longer_takes_is_not_decided"]
     variant = Variant("wal", own_register=False)
-    with pytest.raises(AssertionError, match="this one refuses"):
+    bug = WalCommitter, "compose", lambda self, committables: committables
+    with planted(bug, match="this one refuses"):
         run_check(lambda: open_log(kafka.bootstrap, variant), rule)
 
 
@@ -84,29 +80,24 @@ def test_a_commit_that_is_under_way_when_a_loss_is_made_final_commits_nothing(
     assert _committed_late(harness) == []
 
 
-def test_a_loss_that_does_not_fence_the_ledger_is_found(
-    harness: LogHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(WalCommitter, "_fence", lambda self, job: None)
-    assert sorted(_committed_late(harness)) == LEFT
+def test_a_loss_that_does_not_fence_the_ledger_is_found(harness: LogHarness) -> None:
+    with planted((WalCommitter, "_fence", lambda self, job: None)):
+        assert _committed_late(harness) == []
 
 
 def _committed_late(harness: LogHarness) -> Sequence[Row]:
     """What readers see if a coordinator has sent all, and commits after its handles were given up."""
-    with closing(Case(harness)) as case, pytest.MonkeyPatch.context() as patch:
+    with closing(Case(harness)) as case, LossyBroker(harness.bootstrap) as broker:
         run = case.halted(Cut("commit"), LEFT)
         given = run.state().open[0].committables
-        stopped = WalCommitter(harness.options, FolderSegments(harness.folder))
-        session = Session(harness.options)  # of another process
-        stopped._register = KafkaRegister(harness.options, session)
-
-        def given_up(point: CrashPoint) -> None:
-            patch.undo()
-            case.sink().committer().forsake(given)
-
-        patch.setattr(register, "reached", given_up)
+        # Of another process, which reaches the broker another way.
+        given_too = {**harness.given, "kafka.bootstrap.servers": broker.bootstrap}
+        options = KafkaOptions.parse(given_too)
+        stopped = WalCommitter(options, FolderSegments(harness.folder))
+        broker.before(Api.END_TXN, lambda: case.sink().committer().forsake(given))
         stopped.commit(given)
-        session.close()
+        assert not broker.waits
+        close_clusters(options.kafka)
         return list(harness.read())
 
 
@@ -130,26 +121,18 @@ def test_a_decision_that_the_broker_refuses_ends_by_consent_and_the_rest_is_comm
 
 
 def test_two_drivers_that_rehearse_at_once_do_not_end_each_other(
-    harness: LogHarness, monkeypatch: pytest.MonkeyPatch
+    harness: LogHarness,
 ) -> None:
-    with closing(Case(harness)) as case:
-        right = WalCommitter._sends
-        fenced: list[str] = []
-
-        def sends(self: WalCommitter, committables: Sequence[Committable]) -> Send:
-            def send(transactions: TransactionalProducer) -> None:
-                if not fenced:
-                    name = register_id(harness.options.registertopic, f"{JOB}+rehearsal")
-                    fenced.append(name)
-                    init_producer_id(harness.options.kafka, name)  # what the other one does
-                right(self, committables)(transactions)
-
-            return send
-
-        monkeypatch.setattr(WalCommitter, "_sends", sends)
-        case.run().epoch(0, LEFT)
-        assert fenced
-        case.finished(LEFT, when="after another driver has rehearsed meanwhile")
+    name = register_id(harness.options.registertopic, f"{JOB}+rehearsal")
+    other = lambda: init_producer_id(harness.options.kafka, name)  # noqa: E731 - what it does
+    with LossyBroker(harness.bootstrap) as broker:
+        harness.through(broker.bootstrap)
+        with closing(Case(harness)) as case:
+            broker.before(Api.PRODUCE, other)
+            case.run().epoch(0, LEFT)
+            assert not broker.waits
+            case.finished(LEFT, when="after another driver has rehearsed meanwhile")
+        close_clusters()
 
 
 def test_alone_on_its_own_register_records_travel_once(kafka: KafkaService) -> None:

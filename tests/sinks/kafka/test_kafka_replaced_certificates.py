@@ -34,6 +34,7 @@ from abs_testing.case import within
 from abs_testing.engine import Run
 from tests.kit.kafka import make_topic
 from tests.kit.kafka_secured import SecuredKafka
+from tests.planted import planted
 from tests.sinks.kafka.certificates import Authority, Rotated
 from tests.sinks.kafka.secured import SECONDS
 from tests.sinks.kafka.test_kafka_secured import TOPIC, given, read, sink_of
@@ -171,17 +172,19 @@ def test_files_that_do_not_fit_together_yet_are_not_taken(rotated: Rotated) -> N
     ],
 )
 def test_a_client_that_is_not_made_anew_is_found(
-    rotated: Rotated, monkeypatch: pytest.MonkeyPatch, place: type, name: str, protocol: str
+    rotated: Rotated, place: type, name: str, protocol: str
 ) -> None:
     """A planted bug: each of the ways by which a client is made anew is left out."""
-    monkeypatch.setattr(place, name, lambda _: None)
-    with closing(sink_of(rotated.client, protocol.replace("source", "2pc"))) as sink:
+    bug = place, name, lambda _: None
+    with (
+        planted(bug, by=AbsError),
+        closing(sink_of(rotated.client, protocol.replace("source", "2pc"))) as sink,
+    ):
         run = Run(sink, f"planted-{rotated.files.key.parent.name}")
         run.epoch(0, [(0, "a")])
         assert within(SECONDS, lambda: all(map(_has_one_ready, sink._pools().all())))
         rotated.rotate()
-        with pytest.raises(AbsError):
-            _go_on(run, rotated.client, protocol)
+        _go_on(run, rotated.client, protocol)
 
 
 def _has_one_ready(pool: ProducerPool) -> bool:

@@ -12,13 +12,12 @@ import pytest
 
 from abs_clients.kafka.cluster import close_clusters
 from abs_core.contracts import Task, Writer
-from abs_core.errors import AbsError
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaOptions, KafkaSink
-from abs_sinks.kafka.register.session import FencedProducer
 from abs_testing import Row
 from abs_testing.case import rows
 from abs_testing.engine import Run
+from tests.fault_proxy.kafka import Api, LossyBroker
 from tests.kit.kafka import PARTITIONS, delete_topics, make_topic
 from tests.kit.kafka_reading import all_records, new_reader
 from tests.kit.reshaping import ReshapingWriter
@@ -58,10 +57,10 @@ def topics(kafka: KafkaService) -> Iterator[tuple[str, str]]:
 @pytest.fixture
 def new_sink(
     kafka: KafkaService, topics: tuple[str, str], topic: str, tmp_path: Path
-) -> Callable[[str], RoutedSink]:
-    def new(protocol: str) -> RoutedSink:
+) -> Callable[..., RoutedSink]:
+    def new(protocol: str, bootstrap: str = "") -> RoutedSink:
         given = {
-            "kafka.bootstrap.servers": kafka.bootstrap,
+            "kafka.bootstrap.servers": bootstrap or kafka.bootstrap,
             "registertopic": f"{topic}-register",
             "protocol": protocol,
             **({"wal": tmp_path.as_uri()} if protocol == "wal" else {}),
@@ -90,7 +89,7 @@ def holds(kafka: KafkaService, topics: tuple[str, str], *expected: Row) -> None:
 def test_each_record_goes_once_to_the_topic_that_it_names(
     kafka: KafkaService,
     topics: tuple[str, str],
-    new_sink: Callable[[str], RoutedSink],
+    new_sink: Callable[..., RoutedSink],
     protocol: str,
 ) -> None:
     with closing(new_sink(protocol)) as sink:
@@ -107,27 +106,23 @@ def test_each_record_goes_once_to_the_topic_that_it_names(
 def test_under_wal_an_epoch_is_in_all_its_topics_or_in_none(
     kafka: KafkaService,
     topics: tuple[str, str],
-    new_sink: Callable[[str], RoutedSink],
-    monkeypatch: pytest.MonkeyPatch,
+    new_sink: Callable[..., RoutedSink],
 ) -> None:
-    """The commit process dies with all records sent, and before the transaction is committed."""
-
-    class DiedError(Exception):
-        pass
-
-    def dying(producer: FencedProducer) -> None:
-        raise DiedError
-
-    with closing(new_sink("wal")) as sink:
+    """Also while all records are sent, and the transaction is not committed yet."""
+    with LossyBroker(kafka.bootstrap) as broker, closing(new_sink("wal", broker.bootstrap)) as sink:
         run = Run(sink, "routed")
         shares = run.tasks(0, LEFT, RIGHT)
-        with monkeypatch.context() as patch:
-            patch.setattr(FencedProducer, "commit", dying)
-            with pytest.raises((DiedError, AbsError)):
-                run.commit(0, shares)
-        assert all(read(kafka, topic, "read_uncommitted") for topic in topics), "nothing was sent"
-        holds(kafka, topics)
-    close_clusters()
+
+        def sent() -> None:
+            there.extend(bool(read(kafka, topic, "read_uncommitted")) for topic in topics)
+            holds(kafka, topics)
+
+        there = list[bool]()
+        broker.before(Api.END_TXN, sent)
+        run.commit(0, shares)
+        assert there == [True, True], "nothing was sent"
+        close_clusters()
+    holds(kafka, topics, *LEFT, *RIGHT)
     with closing(new_sink("wal")) as sink:
         Run(sink, "routed").epoch(0, LEFT, RIGHT)
     holds(kafka, topics, *LEFT, *RIGHT)

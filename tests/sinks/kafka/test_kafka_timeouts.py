@@ -23,6 +23,7 @@ from abs_testing.case import Case, raises, rows, within
 from abs_testing.cuts import Cut, Halted
 from abs_testing.engine import Run
 from tests.kit.kafka import TopicHarness, Variant, open_topic, send_now
+from tests.planted import planted
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(300)]
 
@@ -175,8 +176,7 @@ def test_a_clock_that_is_behind_and_is_trusted_is_found(
         return Inspection(Outcome.PREPARED, ends - clock.time())
 
     monkeypatch.setattr(twophase, "time", clock)
-    monkeypatch.setattr(twophase, "_inspection", trusting)
-    with pytest.raises(AssertionError, match="NotPreparedError"):
+    with planted((twophase, "_inspection", trusting), match="NotPreparedError"):
         raises(NotPreparedError, lambda: _commit_late(case))
 
 

@@ -21,7 +21,6 @@ from abs_core.coordinator import Report
 from abs_core.errors import (
     FencedError,
     HandleLostError,
-    NotPreparedError,
     ProtocolError,
     RefusedError,
 )
@@ -37,6 +36,7 @@ from abs_testing.engine import Run
 from tests.kit.command import abs_
 from tests.kit.kafka import KEYED, KeyedSink, TopicHarness, Variant, open_topic, send_now
 from tests.kit.kafka_secured import SecuredKafka
+from tests.planted import planted
 from tests.sinks.kafka.secured import Principals, allow
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(600)]
@@ -181,24 +181,29 @@ def test_an_id_is_used_again_after_its_commit_and_never_after_another_end(case: 
     case.finished(*(rows(10 * epoch, 3) for epoch in range(4)), when="after four epochs")
 
 
-@pytest.mark.parametrize("planted", [False, True], ids=["sound", "planted"])
-def test_a_late_end_of_a_lost_attempt_ends_no_later_epochs_transaction(
-    harness: TopicHarness, case: Case, monkeypatch: pytest.MonkeyPatch, planted: bool
-) -> None:
-    if planted:
-        monkeypatch.setattr(ProducerPool, "_leave_unless_committed", lambda *_: None)
+def late_end_of_a_lost_attempt(harness: TopicHarness, case: Case) -> None:
     run, rival = (case.run(run="one") for _ in range(2))
     lost = committable(rival.task(0, 0, LEFT)).held_as
     run.commit(0, [run.task(0, 0, LEFT)])
     # The first of them finds the producer that was made ahead.
     wrote = [rival.task(1, number, rows(10 + 10 * number, 3)) for number in range(4)]
-    assert planted == (lost in {committable(each).held_as for each in wrote})
+    assert lost not in {committable(each).held_as for each in wrote}
     init_producer_id(harness.options.kafka, str(lost))  # what a driver has sent, and arrives now
-    if planted:
-        raises(NotPreparedError, lambda: run.commit(1, wrote))
-        return
     run.commit(1, wrote)
     case.holds(LEFT, rows(10, 3), rows(20, 3), rows(30, 3), rows(40, 3), when="after a late end")
+
+
+def test_a_late_end_of_a_lost_attempt_ends_no_later_epochs_transaction(
+    harness: TopicHarness, case: Case
+) -> None:
+    late_end_of_a_lost_attempt(harness, case)
+
+
+def test_an_id_that_a_lost_attempt_has_used_and_that_is_used_again_is_found(
+    harness: TopicHarness, case: Case
+) -> None:
+    with planted((ProducerPool, "_leave_unless_committed", lambda *_: None)):
+        late_end_of_a_lost_attempt(harness, case)
 
 
 def test_what_has_no_timeout_is_shown_by_age_and_its_job_is_not_retired(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import pytest
 
+from abs_clients.postgres.address import Address
 from abs_clients.postgres.pool import leased
 from abs_core import deadletters as core
 from abs_core.crash import CrashPoint
@@ -19,21 +20,22 @@ from abs_core.errors import (
     RefusedError,
     SchemaError,
 )
-from abs_core.model import Dead, Severity
+from abs_core.model import Dead, Outcome, Severity, Wrote
 from abs_sinks.deadletters.letter import DeadLetter, why_bad
 from abs_sinks.postgres import letter_table
 from abs_sinks.postgres.apply.target import ResolvedTable
 from abs_sinks.postgres.copyin import CopyWriter
-from abs_sinks.postgres.epoch_transaction import EpochTransaction
 from abs_sinks.postgres.idempotent import IdempotentWriter
 from abs_sinks.postgres.letters import copy_with_letters, refused_rows
 from abs_sinks.postgres.replay import PostgresLetters
 from abs_sinks.postgres.testing import VARIANTS, open_table
 from abs_sinks.postgres.twophase import TwoPhaseWriter
 from abs_sinks.postgres.wal import WalWriter
+from abs_testing.calls import Loss
 from abs_testing.case import Case, raises, rows
-from abs_testing.cuts import Halted
 from tests import sample
+from tests.fault_proxy.postgres import LossyProxy
+from tests.planted import Bug, Plant
 from tests.sinks.dead_letters import *  # noqa: F403 - the suite
 from tests.sinks.dead_letters import Opener, Way, check_lost, in_each, is_poison
 from tests.sinks.postgres.buried import Buried, buried, poisoned
@@ -61,7 +63,7 @@ def opener(shared_database: str, name: str) -> Opener:
 
 
 @pytest.fixture
-def buries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def buries_at_once() -> Bug:
     def at_once(
         writer: CopyWriter, _: object, target: ResolvedTable, letters: list[DeadLetter]
     ) -> None:
@@ -70,8 +72,11 @@ def buries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
             letter_table.write(other, writer.table.options, target.plan, handle, letters)
         writer._letters[writer.number].add(dead=-len(letters))
 
-    for writer in (WalWriter, TwoPhaseWriter, IdempotentWriter):
-        monkeypatch.setattr(writer, "_bury", at_once)
+    def bug(plant: Plant) -> None:
+        for writer in (WalWriter, TwoPhaseWriter, IdempotentWriter):
+            plant(writer, "_bury", at_once)
+
+    return bug
 
 
 @pytest.fixture  # type: ignore[no-redef]  # in place of the suite's
@@ -82,8 +87,8 @@ def ignores_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def drops_a_bad_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copy_with_letters, "why_bad", lambda bad: why_bad(bad)[1:])
+def drops_a_bad_row() -> Bug:
+    return lambda plant: plant(copy_with_letters, "why_bad", lambda bad: why_bad(bad)[1:])
 
 
 @sample.cases(1)
@@ -257,28 +262,21 @@ def test_replayed_letters_are_written_and_marked_once(shared_database: str) -> N
         case.holds(rows(0, 3), [(7, "bad"), (8, "bad")], when="after a replay")
 
 
-def test_of_two_replays_at_once_of_one_letter_one_writes_it(
-    shared_database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with buried(shared_database, "wal-append") as harness, Case(harness) as case:
+def test_of_two_replays_at_once_of_one_letter_one_writes_it(shared_database: str) -> None:
+    with (
+        buried(shared_database, "wal-append") as harness,
+        Case(harness) as case,
+        LossyProxy(shared_database) as proxy,
+    ):
         harness.db.execute(f"alter table {harness.table} add constraint c check (value <> 'bad')")
         case.run().epoch(0, [(7, "bad"), (8, "bad")])
         harness.db.execute(f"alter table {harness.table} drop constraint c")
-        kept = PostgresLetters(harness.options)
+        kept = PostgresLetters(replace(harness.options, address=Address.parse(proxy.url)))
         ids = [letter["id"] for letter in kept.found()]
-        right, others = (
-            EpochTransaction.co_commit,
-            [lambda: PostgresLetters(harness.options).replay(ids[:1])],
-        )
-
-        def raced(self: EpochTransaction, *given: Any) -> Any:
-            if others:
-                others.pop()()
-            return right(self, *given)
-
-        monkeypatch.setattr(EpochTransaction, "co_commit", raced)
+        proxy.before("BEGIN", lambda: PostgresLetters(harness.options).replay(ids[:1]))
         with pytest.raises(RefusedError, match="replayed or deleted in the meantime"):
             kept.replay(ids)
+        assert not proxy.waits
         case.holds([(7, "bad")], when="after two replays at once")
         assert kept.replay(ids) == 1
         case.holds([(7, "bad"), (8, "bad")], when="after the rest was replayed")
@@ -286,23 +284,21 @@ def test_of_two_replays_at_once_of_one_letter_one_writes_it(
             kept.shown(["x"])
 
 
-def test_a_replay_that_dies_in_its_transaction_changes_nothing(
-    shared_database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with buried(shared_database, "wal-append") as harness, Case(harness) as case:
+def test_a_replay_that_dies_in_its_transaction_changes_nothing(shared_database: str) -> None:
+    with (
+        buried(shared_database, "wal-append") as harness,
+        Case(harness) as case,
+        LossyProxy(shared_database) as proxy,
+    ):
         harness.db.execute(f"alter table {harness.table} add constraint c check (value <> 'bad')")
         case.run().epoch(0, [(7, "bad")])
         harness.db.execute(f"alter table {harness.table} drop constraint c")
-        kept = PostgresLetters(harness.options)
+        kept = PostgresLetters(replace(harness.options, address=Address.parse(proxy.url)))
         (letter,) = kept.found()
-
-        def dies(*_: object) -> None:
-            raise Halted
-
-        with monkeypatch.context() as planted:
-            planted.setattr(EpochTransaction, "_commit", dies)
-            with pytest.raises(Halted):
-                kept.replay([letter["id"]])
+        proxy.lose(Loss.REQUEST, "COMMIT\0")
+        with pytest.raises(AbsError):
+            kept.replay([letter["id"]])
+        assert proxy.fired
         case.holds(when="after a replay that died")
         assert kept.replay([letter["id"]]) == 1
         case.holds([(7, "bad")], when="after a second replay")
@@ -328,3 +324,20 @@ def test_a_trigger_that_drops_dead_letters_leaves_the_epoch_undecided(opener: Op
         good = [row for row in rows(0, 20) if not is_poison(row[0])]
         case.finished(good, when="after a trigger that dropped dead letters")
         assert len(harness.letters()) == 4
+
+
+def test_a_decision_of_an_older_version_that_the_server_refuses_is_not_judged_again(
+    shared_database: str,
+) -> None:
+    """It names staged rows: they are decided, and none of them becomes a dead letter."""
+    with buried(shared_database, "wal-append-foreign-register") as harness, Case(harness) as case:
+        harness.db.execute(f"alter table {harness.table} add constraint c check (value <> 'bad')")
+        shares = case.run().tasks(0, [(7, "bad"), (8, "v")])
+        decided = [s.committable for s in shares if isinstance(s, Wrote) and s.committable]
+        committer = case.sink().committer()
+        with pytest.raises(AbsError, match='constraint "c"'):
+            committer.commit(decided)
+        assert harness.letters() == []
+        harness.db.execute(f"alter table {harness.table} drop constraint c")
+        assert {*committer.commit(decided).values()} == {Outcome.COMMITTED}
+        assert sorted(harness.read()) == [(7, "bad"), (8, "v")]

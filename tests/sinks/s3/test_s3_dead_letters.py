@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -30,6 +31,7 @@ from abs_sinks.s3.writer import StreamingWriter, letters_files
 from abs_testing.case import Case, rows
 from abs_testing.cuts import Halted
 from tests import sample
+from tests.planted import Bug, Plant, planted
 from tests.sinks.dead_letters import *  # noqa: F403 - the suite
 from tests.sinks.dead_letters import Opener, Way, check_lost, finds, in_each
 from tests.sinks.s3.buried import NOTED, Buried, buried
@@ -65,7 +67,7 @@ def opener(path: str, given: Mapping[str, str], name: str) -> Opener:
 
 
 @pytest.fixture
-def buries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def buries_at_once() -> Bug:
     def at_once(writer: StreamingWriter | WalWriter, letters: pa.RecordBatch) -> None:
         files = letters_files(writer._options, writer._handle)
         files.write(letters)
@@ -73,13 +75,16 @@ def buries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         for upload in files.finish():
             committer._store.complete(writer._handle, upload)
 
-    for kind in (StreamingWriter, WalWriter):
-        monkeypatch.setattr(kind, "_bury", at_once)
+    def bug(plant: Plant) -> None:
+        for kind in (StreamingWriter, WalWriter):
+            plant(kind, "_bury", at_once)
+
+    return bug
 
 
 @pytest.fixture
-def drops_a_bad_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "why_bad", lambda bad: why_bad(bad)[1:])
+def drops_a_bad_row() -> Bug:
+    return lambda plant: plant(writer, "why_bad", lambda bad: why_bad(bad)[1:])
 
 
 KINDS: dict[str, tuple[str, dict[str, object]]] = {
@@ -216,16 +221,14 @@ def test_options_that_cannot_be_kept_are_refused(more: dict[str, str], told: str
 
 
 @pytest.mark.parametrize("name", ["wal"])
-def test_a_compose_without_the_letters_is_found(
-    opener: Opener, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_compose_without_the_letters_is_found(opener: Opener) -> None:
     apart = wal_of_s3._apart
-    monkeypatch.setattr(
-        wal_of_s3,
-        "_apart",
-        lambda batch, schema: (apart(batch, schema)[0], apart(batch, schema)[1].slice(0, 0)),
-    )
-    finds(opener)
+
+    def without(batch: Any, schema: Any) -> Any:
+        rows, letters = apart(batch, schema)
+        return rows, letters.slice(0, 0)
+
+    finds(opener, lambda plant: plant(wal_of_s3, "_apart", without))
 
 
 @pytest.mark.parametrize("name", ["2pc"])
@@ -276,34 +279,29 @@ def test_letters_that_go_between_decision_and_finish_are_an_error_that_names_the
 
 
 @pytest.mark.parametrize("name", ["2pc"])
-def test_a_lost_upload_that_is_taken_for_committed_is_found(
-    opener: Opener, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_upload_that_is_taken_for_committed_is_found(opener: Opener) -> None:
     """Planted: a handle counts as committed where one of its files is."""
 
     def together(outcomes: set[Outcome]) -> Outcome:
         return max(outcomes, key=lambda each: each is Outcome.COMMITTED)
 
-    monkeypatch.setattr(twophase, "_together", together)
-    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+    bug = twophase, "_together", together
+    with planted(bug, by=pytest.fail.Exception, match="DID NOT RAISE"):
         check_lost(opener, lose_prepared)
 
 
 @sample.cases(1)
 @pytest.mark.parametrize("name", ["2pc", "idempotent"])
 def test_a_dead_letter_that_is_not_in_its_file_leaves_the_epoch_undecided(
-    opener: Opener, monkeypatch: pytest.MonkeyPatch
+    opener: Opener,
 ) -> None:
     """Rows that pass = rows written + rows dead, by the files."""
     bury = StreamingWriter._bury
-    monkeypatch.setattr(
-        StreamingWriter, "_bury", lambda self, letters: bury(self, letters.slice(1))
-    )
+    bug = StreamingWriter, "_bury", lambda self, letters: bury(self, letters.slice(1))
     with opener() as harness, Case(harness) as case:
         run = case.run()
-        with pytest.raises(MiscountError, match="2 dead letters were counted"):
+        with planted(bug, by=MiscountError, match="2 dead letters were counted"):
             run.epoch(0, rows(0, 10))
         assert run.state().last_decided is None
-        monkeypatch.undo()
         case.run().epoch(0, rows(0, 10))
         assert len(harness.letters()) == 2

@@ -58,6 +58,7 @@ class ColumnarSender:
         who: used by no other sender to this topic: sequence numbers are counted here.
         patience: seconds without an acknowledgement after which it gives up.
         more: headers added to each record.
+        transport: what sends the batches.
     """
 
     def __init__(
@@ -67,6 +68,8 @@ class ColumnarSender:
         who: ProducerIdentity,
         patience: float,
         more: Sequence[Header] = (),
+        *,
+        transport: Callable[[Settings, ProducerIdentity, str], Transport] = Transport,
     ) -> None:
         self.rows = 0
         self.patience = patience
@@ -77,7 +80,7 @@ class ColumnarSender:
         self._leaders: dict[int, int] = {}
         self._outbox = Outbox()
         self._limit = request_bytes(settings)
-        self._transport = Transport(settings, who, topic)
+        self._transport = transport(settings, who, topic)
         self._pause = Pause()
         self._missing = 0
         self._heard = 0.0  # when a batch was acknowledged last, or the wait began

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -52,14 +52,28 @@ class MissingError(UnavailableError):
 
 
 class Tail:
-    """A reader of one partition. Thread-safe."""
+    """A reader of one partition. Thread-safe.
 
-    def __init__(self, settings: Settings, topic: str, partition: int) -> None:
+    Args:
+        opened: opens a consumer.
+        extent_of: asks for the partition's extent, as ``log_offsets``.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        topic: str,
+        partition: int,
+        *,
+        opened: Callable[[Settings], Consumer] | None = None,
+        extent_of: Callable[[Settings, str, int], Extent | None] | None = None,
+    ) -> None:
         self._settings = settings
+        self._opened, self._extent_of = opened or _consumer, extent_of or log_offsets
         self._where = TopicPartition(topic, partition)
         self.name = f"{topic}/{partition}"
         self._lock = Lock()
-        self._consumer = _consumer(settings)
+        self._consumer = self._opened(settings)
         self._at_an_end = False  # of what may be read now, as its leader has said
         self._topic_id: str | None = None
         self.reads = 0
@@ -137,7 +151,7 @@ class Tail:
     def _ends(self) -> Extent:
         topic, partition = self._where.topic, self._where.partition
         patience = Patience(timeouts.REQUEST_SECONDS, first_pause=0.01)
-        extent = patience.retry(lambda: log_offsets(self._settings, topic, partition))
+        extent = patience.retry(lambda: self._extent_of(self._settings, topic, partition))
         if extent is None:
             raise MissingError(f"There is no topic {topic}, or it has no partition {partition}.")
         if extent.topic_id != self._topic_id:
@@ -145,7 +159,7 @@ class Tail:
             # offsets mean other records now, also where the new topic has become as long.
             if self._topic_id is not None:
                 self._consumer.close()
-                self._consumer = _consumer(self._settings)
+                self._consumer = self._opened(self._settings)
             self._reset()
             self._topic_id = extent.topic_id
         self._low = extent.first
@@ -183,7 +197,7 @@ class Tail:
                     # No transaction is in the way: this consumer goes on to ask a leader that is dead.
                     log.debug("%s does not answer; reading it with a new consumer", self.name)
                     self._consumer.close()
-                    self._consumer = _consumer(self._settings)
+                    self._consumer = self._opened(self._settings)
                     self._read(end, max(patience, timeouts.NEW_READER_SECONDS))
         if self._at < end:
             raise BlockedError(
