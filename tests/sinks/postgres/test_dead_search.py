@@ -21,6 +21,7 @@ from abs_sinks.postgres.letters.dead_search import (
     find_dead,
 )
 from tests import sample
+from tests.planted import planted
 
 
 @dataclass(frozen=True)
@@ -161,10 +162,10 @@ PLANTED: dict[str, dict[str, object]] = {
 
 
 @pytest.mark.parametrize("bug", PLANTED)
-def test_a_planted_bug_is_found(monkeypatch: pytest.MonkeyPatch, bug: str) -> None:
-    for name, planted in PLANTED[bug].items():
-        monkeypatch.setattr(dead_search._Search, name, planted)
-    assert differing(range(300))
+def test_a_planted_bug_is_found(bug: str) -> None:
+    defects = [(dead_search._Search, name, defect) for name, defect in PLANTED[bug].items()]
+    with planted(*defects):
+        assert not differing(range(300))
 
 
 def test_an_epoch_without_bad_rows_is_applied_once() -> None:
@@ -172,17 +173,16 @@ def test_an_epoch_without_bad_rows_is_applied_once() -> None:
     assert (find_dead(model, 10), model.starts) == ({}, 1)
 
 
-def test_independent_bad_rows_cost_one_application_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_independent_bad_rows_cost_one_application_of_all() -> None:
     tried: list[Sequence[int]] = []
-    right = Model.add
 
-    def add(self: Model, rows: Sequence[int]) -> Refusal | None:
-        tried.append(rows)
-        return right(self, rows)
+    class Counting(Model):
+        def add(self, rows: Sequence[int]) -> Refusal | None:
+            tried.append(rows)
+            return super().add(rows)
 
-    monkeypatch.setattr(Model, "add", add)
     rows = [Row(n, "bad" if n % 100 == 50 else f"v{n}") for n in range(1000)]
-    model = Model(rows)
+    model = Counting(rows)
     assert sorted(find_dead(model, 10)) == list(range(50, 1000, 100))
     assert model.starts == 1
     assert len(tried) < 10 * 2 * 11

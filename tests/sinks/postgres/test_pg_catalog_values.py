@@ -20,14 +20,16 @@ import pyarrow as pa
 import pytest
 
 from abs_clients.arrow import is_list
+from abs_clients.postgres import errors
 from abs_clients.postgres.errors import to_abs_error
 from abs_clients.postgres.name import TableName
 from abs_core.errors import RefusedError, RowError, SchemaError
-from abs_sinks.postgres.columns import checks, type_mapping
+from abs_sinks.postgres.columns import checks, encode, type_mapping
 from abs_sinks.postgres.columns.plan import CopyPlan, plan_columns
 from abs_sinks.postgres.columns.table import read_table
 from abs_sinks.postgres.columns.types import PgType
 from abs_sinks.text import interval_parts
+from tests.planted import planted
 from tests.sample import seed
 from tests.sinks.postgres.copied import Connection
 
@@ -362,18 +364,16 @@ def test_nor_do_arrays_of_any_type(connection: Connection, reader: Connection, d
     assert stored > 500
 
 
-def test_leaves_that_are_not_checked_are_found(
-    connection: Connection, reader: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_leaves_that_are_not_checked_are_found(connection: Connection, reader: Connection) -> None:
     original = checks.check_values
 
     def first_dimension_only(array: pa.Array, pg: PgType, column: str) -> None:
         if not (is_list(array.type) and is_list(array.type.value_type)):
             original(array, pg, column)
 
-    monkeypatch.setattr("abs_sinks.postgres.columns.encode.check_values", first_dimension_only)
     for declared in _LEAVES:
-        assert changed(connection, reader, 2, declared)[0]
+        with planted((encode, "check_values", first_dimension_only)):
+            assert changed(connection, reader, 2, declared)[0] == []
 
 
 @pytest.mark.parametrize(
@@ -408,16 +408,13 @@ def test_text_that_its_type_cuts_is_found(
     ],
 )
 def test_digits_that_nobody_looks_at_are_found(
-    connection: Connection, reader: Connection, monkeypatch: pytest.MonkeyPatch, declared: str
+    connection: Connection, reader: Connection, declared: str
 ) -> None:
-    monkeypatch.setattr(checks, "_check_parsed", lambda *_: None)
-    assert changed(connection, reader, 0, declared)[0]
+    with planted((checks, "_check_parsed", lambda *_: None)):
+        assert changed(connection, reader, 0, declared)[0] == []
 
 
-def test_an_error_that_shows_a_value_is_found(
-    connection: Connection, reader: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("abs_clients.postgres.errors._without_value", lambda text, _: text)
+def test_an_error_that_shows_a_value_is_found(connection: Connection, reader: Connection) -> None:
     for declared in ("mood", "inet", "int4range", "tsquery"):
-        shown = changed(connection, reader, 0, declared)[0]
-        assert any("the error shows" in one for one in shown)
+        with planted((errors, "_without_value", lambda text, _: text), match="the error shows"):
+            assert changed(connection, reader, 0, declared)[0] == []

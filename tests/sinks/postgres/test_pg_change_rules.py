@@ -14,13 +14,14 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
+from abs_clients.postgres.pool import close_idle
 from abs_core.errors import AbsError, DataError, OptionError, RowError, SchemaError
 from abs_core.model import Severity
 from abs_sinks.postgres import PostgresGroup, PostgresOptions, PostgresSink
 from abs_sinks.postgres.apply import changes_sql, changes_winner
-from abs_sinks.postgres.apply.changes import Changes
-from abs_sinks.postgres.epoch_transaction import EpochTransaction
 from abs_testing.case import within
+from tests.fault_proxy.postgres import LossyProxy
+from tests.planted import planted
 from tests.sinks.postgres.changing import BARE, CHANGES, OWN, PARTIAL, Changing, Job, changing
 from tests.sinks.postgres.grouped import TwoTables
 
@@ -196,11 +197,8 @@ def test_a_changed_key_frees_what_is_unique_before_it_is_taken(own: Changing) ->
     assert own.rows() == [(2, 2, "mail")]
 
 
-def test_what_is_unique_and_not_freed_first_is_found(
-    own: Changing, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(changes_sql, "releasing", lambda *_: [])
-    with pytest.raises(AbsError, match="unique"):
+def test_what_is_unique_and_not_freed_first_is_found(own: Changing) -> None:
+    with planted((changes_sql, "releasing", lambda *_: []), by=AbsError, match="unique"):
         test_a_changed_key_frees_what_is_unique_before_it_is_taken(own)
 
 
@@ -227,21 +225,19 @@ def test_rows_that_refer_to_each_other_are_inserted_and_deleted_in_one_epoch(own
     own.db.execute(f"drop table {child}")
 
 
-def insert_beside_a_delete(own: Changing, monkeypatch: pytest.MonkeyPatch) -> None:
+def insert_beside_a_delete(own: Changing) -> None:
     """An older insert by a second job, while the first one's delete is not committed yet."""
     reached, go_on = Event(), Event()
-    commit = EpochTransaction._commit
 
-    def paused(self: EpochTransaction, *of: Any) -> None:
-        if not reached.is_set():
-            reached.set()
-            assert go_on.wait(30)
-        commit(self, *of)
+    def paused() -> None:
+        reached.set()
+        assert go_on.wait(30)
 
     own.apply([(9, 1, "c", "v")])
-    monkeypatch.setattr(EpochTransaction, "_commit", paused)
-    with ThreadPoolExecutor(2) as threads:
-        delete = threads.submit(own.apply, [(1, 5, "d", None)])
+    with LossyProxy(own.url) as proxy, ThreadPoolExecutor(2) as threads:
+        first = own.job("deletes", url=proxy.url)
+        proxy.before("; COMMIT\0", paused)  # with the drop of what was staged
+        delete = threads.submit(first.apply, 0, [(1, 5, "d", None)])
         assert reached.wait(30)
         insert = threads.submit(own.apply, [(1, 4, "c", "late")])
         waits = "select from pg_locks where locktype = 'advisory' and not granted"
@@ -249,41 +245,36 @@ def insert_beside_a_delete(own: Changing, monkeypatch: pytest.MonkeyPatch) -> No
         go_on.set()
         delete.result()
         insert.result()
+        close_idle()
     assert own.rows("id") == [(9,)]
 
 
-def test_an_insert_waits_for_a_delete_that_is_not_committed_yet(
-    own: Changing, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    insert_beside_a_delete(own, monkeypatch)
+def test_an_insert_waits_for_a_delete_that_is_not_committed_yet(own: Changing) -> None:
+    insert_beside_a_delete(own)
 
 
-def test_a_missing_lock_is_found(own: Changing, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changes_sql, "locking", lambda _: sql.SQL("select 1").format())
-    with pytest.raises(AssertionError):
-        insert_beside_a_delete(own, monkeypatch)
+def test_a_missing_lock_is_found(own: Changing) -> None:
+    with planted((changes_sql, "locking", lambda _: sql.SQL("select 1").format())):
+        insert_beside_a_delete(own)
 
 
-def test_jobs_on_two_tables_take_their_turns_in_one_order(
-    own: Changing, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_jobs_on_two_tables_take_their_turns_in_one_order(own: Changing) -> None:
     """Whatever the order of their sinks: in two orders each could wait for the other."""
     other = f"{own.table}_other"
     own.db.execute(f"create table {other} (id bigint primary key, at bigint, v text)")
-    turns = list[int]()
-    locking = changes_sql.locking
-
-    def noted(changes: Changes) -> sql.Composed:
-        turns.append(changes.plan.table.oid)
-        return locking(changes)
-
-    monkeypatch.setattr(changes_sql, "locking", noted)
+    turn = f"1633842994, ('{own.table}'::regclass::oid::int8 - 2147483648)::int4"
+    locks = "select granted from pg_locks where locktype = 'advisory' and classid = 1633842994"
     for job, names in (("one", (own.table, other)), ("two", (other, own.table))):
         both = [PostgresOptions.parse(own.given | {"dbtable": name}) for name in names]
-        turns.clear()
-        Job(Two(both), CHANGES, job).apply(0, [(1, 1, "c", "a")], [(1, 1, "c", "b")])
-        assert len(turns) == 2
-        assert turns == sorted(turns), names
+        writes = Job(Two(both), CHANGES, job)
+        own.db.execute(f"select pg_advisory_lock({turn})")
+        with ThreadPoolExecutor(1) as threads:
+            applied = threads.submit(writes.apply, 0, [(1, 1, "c", "a")], [(1, 1, "c", "b")])
+            assert within(20, lambda: (False,) in own.db.execute(locks).fetchall())
+            held = own.db.execute(f"{locks} and granted").fetchall()
+            own.db.execute(f"select pg_advisory_unlock({turn})")
+            applied.result()
+        assert len(held) == 1, f"{names}: it waits for the first turn, and has the other one"
     own.db.execute(f"drop table {other}")
 
 

@@ -17,6 +17,7 @@ from abs_core.errors import AbsError, DeadLettersError
 from abs_sinks.deadletters.letter import why_bad
 from abs_sinks.postgres.apply import changes_winner
 from abs_sinks.postgres.letters import copy_with_letters
+from tests.planted import Defect, planted
 from tests.sinks.postgres.changing import BARE, CHANGES, OWN, PARTIAL, Changing
 from tests.sinks.postgres.histories import BAD, CHECKED, History, many, play, poisoned
 
@@ -208,15 +209,16 @@ def test_many_histories_with_bad_rows_end_as_a_dictionary(shared_database: str, 
         played(table, 200)
 
 
-@pytest.mark.parametrize("bug", ["a letter is dropped", "the position is not compared"])
-def test_a_history_finds_a_planted_bug(
-    shared_database: str, monkeypatch: pytest.MonkeyPatch, bug: str
-) -> None:
-    if bug == "a letter is dropped":
-        monkeypatch.setattr(copy_with_letters, "why_bad", lambda bad: why_bad(bad)[1:])
-    else:
-        monkeypatch.setattr(changes_winner, "later", lambda *_: sql.SQL("true"))
-    with burying(shared_database, "wal") as table, pytest.raises((AssertionError, AbsError)):
+PLANTED: dict[str, Defect] = {
+    "a letter is dropped": (copy_with_letters, "why_bad", lambda bad: why_bad(bad)[1:]),
+    "the position is not compared": (changes_winner, "later", lambda *_: sql.SQL("true")),
+}
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_a_history_finds_a_planted_bug(shared_database: str, bug: str) -> None:
+    by = AssertionError, AbsError
+    with burying(shared_database, "wal") as table, planted(PLANTED[bug], by=by):
         played(table, 30)
 
 

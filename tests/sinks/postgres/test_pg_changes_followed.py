@@ -10,7 +10,8 @@ import pytest
 
 from abs_clients.postgres.pool import close_idle
 from abs_core.errors import DataError, PreflightError, SchemaError
-from abs_sinks.postgres.apply import changes_winner
+from abs_sinks.postgres.apply import changes, changes_winner, positions
+from tests.planted import Defect, planted
 from tests.sinks.postgres.changing import CHANGES, Changing, changing
 
 pytestmark = pytest.mark.services
@@ -50,11 +51,8 @@ def test_positions_follow_a_key_of_another_type(
         assert sorted(found) == [("1", "newer"), (str(LARGE), "new")]
 
 
-def test_the_check_finds_positions_that_keep_the_old_type(
-    shared_database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("abs_sinks.postgres.apply.positions.follow", lambda *_: None)
-    with pytest.raises(Exception, match="out of range"):
+def test_the_check_finds_positions_that_keep_the_old_type(shared_database: str) -> None:
+    with planted((positions, "follow", lambda *_: None), by=Exception, match="out of range"):
         test_positions_follow_a_key_of_another_type(shared_database, "bigint", side=False)
 
 
@@ -138,11 +136,11 @@ def test_a_key_that_is_written_anew_is_one_change(
 
 
 def test_the_check_finds_a_delete_and_a_create_that_are_taken_for_a_contradiction(
-    shared_database: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    shared_database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("abs_sinks.postgres.apply.changes.written_anew", lambda _: set())
+    bug: Defect = changes, "written_anew", lambda _: set()
     for order in ("together", "delete first"):
-        with pytest.raises((AssertionError, DataError)):
+        with planted(bug, by=(AssertionError, DataError)):
             test_a_key_that_is_written_anew_is_one_change(
                 shared_database, "numeric", order, caplog, side=True
             )

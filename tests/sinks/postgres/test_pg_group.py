@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -28,6 +28,7 @@ from abs_testing.engine import Run
 from abs_testing.harness import SCHEMA, batch_of
 from abs_testing.rules import Check
 from tests import sample
+from tests.planted import Bug, Plant, planted
 from tests.sinks.postgres.grouped import (
     GROUPED,
     GroupHarness,
@@ -118,7 +119,7 @@ def test_a_task_prepares_one_transaction_for_the_rows_of_both_tables(shared_data
         check_one_transaction(harness)
 
 
-def in_two_transactions(patch: pytest.MonkeyPatch) -> None:
+def in_two_transactions(plant: Plant) -> None:
     class Two:
         """Each table's rows are prepared in a transaction of their own; one of them is told."""
 
@@ -135,36 +136,34 @@ def in_two_transactions(patch: pytest.MonkeyPatch) -> None:
             first, _ = (writer.pre_commit() for writer in self._writers)
             return first
 
-    patch.setattr(of_groups, "GroupTwoPhaseWriter", Two)
+    plant(of_groups, "GroupTwoPhaseWriter", Two)
 
 
-def without_one_tables_rows(patch: pytest.MonkeyPatch) -> None:
+def without_one_tables_rows(plant: Plant) -> None:
     right = GroupTwoPhaseWriter.write
 
     def write(self: GroupTwoPhaseWriter, sink: int, batch: pa.RecordBatch) -> None:
         if sink == 0:
             right(self, sink, batch)
 
-    patch.setattr(GroupTwoPhaseWriter, "write", write)
+    plant(GroupTwoPhaseWriter, "write", write)
 
 
 @pytest.mark.parametrize(
-    ("planted", "found"),
+    ("bug", "found"),
     [
         (in_two_transactions, "2 transactions are prepared"),
         (without_one_tables_rows, "3 of 6 rows are there"),
     ],
 )
 def test_a_group_in_two_transactions_or_without_one_tables_rows_is_found(
-    shared_database: str,
-    monkeypatch: pytest.MonkeyPatch,
-    planted: Callable[[pytest.MonkeyPatch], None],
-    found: str,
+    shared_database: str, bug: Bug, found: str
 ) -> None:
-    with open_group(shared_database, GROUPED["2pc-append"]) as harness:
-        planted(monkeypatch)
-        with pytest.raises(AssertionError, match=found):
-            check_one_transaction(harness)
+    with (
+        open_group(shared_database, GROUPED["2pc-append"]) as harness,
+        planted(bug, match=found),
+    ):
+        check_one_transaction(harness)
 
 
 @pytest.mark.parametrize("variant", [GROUPED["2pc-append"]], ids=["2pc"])

@@ -30,6 +30,7 @@ from abs_sinks.postgres.testing import VARIANTS, open_table
 from abs_testing import SCHEMA
 from abs_testing.case import Case, rows
 from abs_testing.harness import Row
+from tests.planted import planted
 
 pytestmark = [pytest.mark.services, pytest.mark.campaign]
 
@@ -105,16 +106,14 @@ def test_keys_that_only_their_collation_takes_for_equal_are_one(collated: str, n
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_staging_without_the_keys_collation_is_found(
-    collated: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_staging_without_the_keys_collation_is_found(collated: str, name: str) -> None:
     read = table_module._column
 
-    def planted(*given: Any) -> Column:
+    def without(*given: Any) -> Column:
         return replace(read(*given), collation="")
 
-    monkeypatch.setattr(table_module, "_column", planted)
-    with pytest.raises(DataError, match="takes them for the same row"):
+    bug = table_module, "_column", without
+    with planted(bug, by=DataError, match="takes them for the same row"):
         upserted(collated, name)
 
 

@@ -11,12 +11,14 @@ from threading import Barrier
 import psycopg
 import pytest
 
+from abs_clients.postgres.address import Address
 from abs_clients.postgres.pool import close_idle, leased
 from abs_core.contracts import Conflict, RegisterStore
 from abs_core.errors import ContentionError, CorruptionError, ProtocolError, RefusedError
 from abs_core.model import Committable, Decision, HandleName, JobState
-from abs_services import PostgresService
+from abs_services import PostgresService, in_database
 from abs_sinks.postgres import PostgresOptions, PostgresRegister
+from tests.fault_proxy.postgres import LossyProxy
 
 pytestmark = pytest.mark.services
 
@@ -223,3 +225,34 @@ def test_a_role_that_may_not_create_the_schema_is_told_what_to_run(
         PostgresRegister(options).compare_and_set("job", None, FIRST)
     statements = caught.value.remedy.partition("schema: ")[2]
     assert statements.startswith("CREATE SCHEMA")
+
+
+def test_a_register_that_changes_while_it_is_retired_stays(
+    options: PostgresOptions, register: PostgresRegister, database: str
+) -> None:
+    version = register.compare_and_set("job", None, FIRST)
+    assert not isinstance(version, Conflict)
+    with LossyProxy(database) as proxy:
+        proxy.before("delete from", lambda: register.compare_and_set("job", version, SECOND))
+        late = PostgresRegister(replace(options, address=Address.parse(proxy.url)))
+        with pytest.raises(ContentionError, match="changed in the meantime"):
+            late.retire("job")
+        assert not proxy.waits
+    stored = register.load("job")
+    assert stored is not None
+    assert stored.state == SECOND
+
+
+def test_a_path_that_the_databases_encoding_lacks_is_named(postgres: PostgresService) -> None:
+    with psycopg.connect(postgres.admin_url, autocommit=True) as admin:
+        admin.execute("drop database if exists of_ascii")
+        admin.execute(
+            "create database of_ascii encoding 'SQL_ASCII' template template0 "
+            "locale_provider libc locale 'C'"
+        )
+        url = in_database(postgres.admin_url, "of_ascii")
+        narrow = PostgresRegister(PostgresOptions.parse({"url": url, "dbtable": "t"}))
+        with pytest.raises(RefusedError, match=r"encoding \(SQL_ASCII\).*/päth"):
+            narrow.compare_and_set("job", None, replace(FIRST, checkpoint="/päth"))
+        close_idle()
+        admin.execute("drop database of_ascii")

@@ -18,6 +18,7 @@ from abs_sinks.postgres import PostgresOptions
 from abs_sinks.postgres.replay import PostgresLetters
 from tests import sample
 from tests.kit.command import abs_
+from tests.planted import planted
 from tests.sinks.postgres.changing import BARE, OWN, PARTIAL, Change, Changing
 
 pytestmark = pytest.mark.services
@@ -242,9 +243,7 @@ def test_a_table_with_all_letters_replayed_has_all_changes_in_order(
     _check(shared_database, sample.seed() + number, side=side)
 
 
-def test_the_check_finds_a_replay_that_asks_for_no_position(
-    shared_database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_check_finds_a_replay_that_asks_for_no_position(shared_database: str) -> None:
     plain = {"write": "upsert", "key": "id", "orderby": "at", "schemachange": "ignore"}
 
     def as_rows(self: PostgresLetters, letters: Any, _: object) -> PostgresOptions:
@@ -252,11 +251,6 @@ def test_the_check_finds_a_replay_that_asks_for_no_position(
         state = written_as(letters[0]["schema"])["stateschema"]
         return PostgresOptions.parse({**self._given, **plain, "stateschema": state})
 
-    monkeypatch.setattr(PostgresLetters, "_written_by", as_rows)
-
-    def check_all() -> None:
+    with planted((PostgresLetters, "_written_by", as_rows)):
         for number in range(5):
             _check(shared_database, number, side=False)
-
-    with pytest.raises(AssertionError):
-        check_all()

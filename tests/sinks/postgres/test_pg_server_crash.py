@@ -12,6 +12,7 @@ from abs_sinks.postgres.testing import VARIANTS, TableHarness, Variant, open_tab
 from abs_testing.case import Case, rows
 from abs_testing.cuts import Cut, Halted
 from tests import sample
+from tests.planted import planted
 
 pytestmark = pytest.mark.services
 LEFT, RIGHT, NEXT = rows(0, 3), rows(10, 3), rows(20, 3)
@@ -52,11 +53,11 @@ def test_staging_tables_that_a_crash_has_emptied_but_kept_are_refused_by_their_c
 
 
 def test_an_epoch_committed_without_the_rows_of_emptied_tables_is_found(
-    server: PostgresService, shared_database: str, monkeypatch: pytest.MonkeyPatch
+    server: PostgresService, shared_database: str
 ) -> None:
-    monkeypatch.setattr(Staging, "incomplete", lambda *_: None)
+    bug = Staging, "incomplete", lambda *_: None
     with open_table(shared_database, VARIANTS["wal-append"]) as harness:
-        with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        with planted(bug, by=pytest.fail.Exception, match="DID NOT RAISE"):
             _emptied_tables_are_refused(server, harness)
         assert harness.read() == []
 

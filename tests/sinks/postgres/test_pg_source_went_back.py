@@ -15,6 +15,7 @@ from abs_cli.main import app
 from abs_core.errors import SourceWentBackError
 from abs_sinks.postgres.apply import committed
 from abs_sinks.postgres.apply.changes import Changes
+from tests.planted import planted
 from tests.sample import cases
 from tests.sinks.postgres.changing import BARE, OWN, Change, Changing, changing
 
@@ -268,15 +269,7 @@ def nothing_noted(*_: object) -> list[sql.Composed]:
         ("noting", nothing_noted, copied),
     ],
 )
-def test_planted_bugs_are_found(
-    shared_database: str, monkeypatch: pytest.MonkeyPatch, name: str, bug: Any, finds: Any
-) -> None:
-    monkeypatch.setattr(committed, name, bug)
-    told = []
-    for seed in range(20):
-        try:
+def test_planted_bugs_are_found(shared_database: str, name: str, bug: Any, finds: Any) -> None:
+    with planted((committed, name, bug), by=(AssertionError, SourceWentBackError)):
+        for seed in range(20):
             finds(shared_database, seed)
-        except (AssertionError, SourceWentBackError) as error:
-            told.append(error)
-            break
-    assert told

@@ -7,22 +7,22 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import psycopg
 import pytest
 
+from abs_clients.postgres.address import Address
 from abs_clients.postgres.connection import Tag
 from abs_clients.postgres.pool import leased
 from abs_core.contracts import Conflict
 from abs_core.errors import ContentionError, FencedError, ProtocolError, TargetError
-from abs_core.model import HandleName, Outcome, Wrote
+from abs_core.model import Outcome, Wrote
 from abs_sinks.postgres import PostgresSink
-from abs_sinks.postgres.prepared import PreparedTransactions
 from abs_sinks.postgres.register import terminate_older
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, open_table
 from abs_testing import SCHEMA
 from abs_testing.case import JOB, Case, rows, within
+from tests.fault_proxy.postgres import LossyProxy
 
 pytestmark = pytest.mark.services
 LEFT, RIGHT = rows(0, 3), rows(10, 3)
@@ -256,21 +256,20 @@ def test_a_co_commit_of_what_a_successor_has_swept_is_a_conflict(shared_database
 
 
 def test_a_handle_that_is_committed_while_it_is_looked_at_is_not_unknown(
-    shared_database: str, monkeypatch: pytest.MonkeyPatch
+    shared_database: str,
 ) -> None:
     """The list of prepared transactions is read first: what has left it has its marker by then."""
-    with open_table(shared_database, VARIANTS["2pc-append"]) as harness:
+    with (
+        open_table(shared_database, VARIANTS["2pc-append"]) as harness,
+        LossyProxy(shared_database) as proxy,
+    ):
         case = Case(harness)
         shares = case.run().tasks(0, rows(0, 3))
         (given,) = [s.committable for s in shares if isinstance(s, Wrote) and s.committable]
-        existing = PreparedTransactions.existing
-
-        def commits_first(self: PreparedTransactions, *of: Any) -> set[HandleName]:
-            if harness.prepared():
-                harness.db.execute(f"commit prepared '{given.handle}'")
-            return existing(self, *of)
-
-        monkeypatch.setattr(PreparedTransactions, "existing", commits_first)
-        seen = case.sink().committer().inspect([given])
-        assert seen[given.handle].outcome is Outcome.COMMITTED
+        commit = f"commit prepared '{given.handle}'"
+        for moment in ("pg_prepared_xacts", '"marker"'):
+            options = replace(harness.options, address=Address.parse(proxy.url))
+            proxy.before(moment, lambda: harness.db.execute(commit) if harness.prepared() else None)
+            seen = PostgresSink(options, SCHEMA).committer().inspect([given])
+            assert seen[given.handle].outcome is Outcome.COMMITTED
         case.close()
