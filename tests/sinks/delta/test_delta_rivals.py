@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
 
 from abs_clients.delta.log import DeltaSnapshot
-from abs_core.errors import HandleLostError, IdentityError, SchemaError, UnavailableError
-from abs_core.model import Committable, HandleName, Outcome
+from abs_core.errors import HandleLostError, IdentityError, SchemaError
+from abs_core.model import Committable, Outcome
 from abs_services import S3Service
-from abs_sinks.s3.twophase import TwoPhaseCommitter
 from abs_testing import Row
 from abs_testing.case import JOB, Case
 from abs_testing.cuts import Cut
+from tests.planted import planted
 from tests.sinks.delta.harness import TableHarness, open_table
+from tests.sinks.lake.between import between, dies, unheard
 
 LEFT: list[Row] = [(1, "a"), (2, "b")]
 RIGHT: list[Row] = [(3, "c")]
@@ -30,24 +32,7 @@ def decided(case: Case) -> Sequence[Committable]:
     return case.halted(Cut("commit"), LEFT, RIGHT).state().open[0].committables
 
 
-def between(monkeypatch: pytest.MonkeyPatch, happens: object, times: int = 1) -> None:
-    """Something happens after the look at the log, while the files are completed."""
-    proper = TwoPhaseCommitter.commit
-    left = [times]
-
-    def commit(
-        self: TwoPhaseCommitter, committables: Sequence[Committable]
-    ) -> Mapping[HandleName, Outcome]:
-        if left[0]:
-            left[0] -= 1
-            assert callable(happens)
-            happens()
-        return proper(self, committables)
-
-    monkeypatch.setattr(TwoPhaseCommitter, "commit", commit)
-
-
-def rival_commits_first(case: Case, harness: TableHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def rival_commits_first(case: Case, harness: TableHarness) -> None:
     """Whose files are compacted at once: the same path added again would bring its rows back."""
     given = decided(case)
 
@@ -55,20 +40,19 @@ def rival_commits_first(case: Case, harness: TableHarness, monkeypatch: pytest.M
         case.sink().committer().commit(given)
         DeltaTable(harness.options.path).optimize.compact()
 
-    between(monkeypatch, rival)
-    outcomes = case.sink().committer().commit(given)
+    outcomes = between(case, rival).commit(given)
     assert set(outcomes.values()) == {Outcome.COMMITTED}
 
 
 def test_of_two_coordinators_that_both_looked_one_adds_the_files(
-    case: Case, harness: TableHarness, monkeypatch: pytest.MonkeyPatch
+    case: Case, harness: TableHarness
 ) -> None:
-    rival_commits_first(case, harness, monkeypatch)
+    rival_commits_first(case, harness)
     case.holds(LEFT, RIGHT, when="after two commits at once")
 
 
 def test_a_commit_from_another_snapshot_than_the_one_looked_at_is_found(
-    case: Case, harness: TableHarness, monkeypatch: pytest.MonkeyPatch
+    case: Case, harness: TableHarness
 ) -> None:
     """The planted defect: a fresh snapshot accepts the same transaction a second time."""
     add = DeltaSnapshot.add
@@ -77,9 +61,9 @@ def test_a_commit_from_another_snapshot_than_the_one_looked_at_is_found(
         self._table.update_incremental()
         return add(self, *adding)
 
-    monkeypatch.setattr(DeltaSnapshot, "add", from_a_fresh_one)
-    rival_commits_first(case, harness, monkeypatch)
-    with pytest.raises(AssertionError, match="3 are there that must not be"):
+    bug = DeltaSnapshot, "add", from_a_fresh_one
+    with planted(bug, match="3 are there that must not be"):
+        rival_commits_first(case, harness)
         case.holds(LEFT, RIGHT, when="after two commits at once")
 
 
@@ -87,27 +71,17 @@ def test_a_commit_from_another_snapshot_than_the_one_looked_at_is_found(
 def test_a_commit_whose_reply_is_lost_is_looked_up(
     heard: str, case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given, add = decided(case), DeltaSnapshot.add
-    lost: list[int] = []
-
-    def unheard(self: DeltaSnapshot, *adding: Any) -> bool:
-        done = add(self, *adding)
-        if lost:
-            return done
-        lost.append(1)
-        if heard == "conflict":
-            return False
-        raise UnavailableError("the reply is lost (on purpose)")
-
-    monkeypatch.setattr(DeltaSnapshot, "add", unheard)
+    given = decided(case)
+    conflict = CommitFailedError("somebody else wrote this version (on purpose)")
+    left = unheard(monkeypatch, conflict if heard == "conflict" else None)
     case.run().epoch(0, LEFT, RIGHT)
-    assert lost
+    assert not left
     assert set(case.sink().committer().commit(given).values()) == {Outcome.COMMITTED}
     case.finished(LEFT, RIGHT, when="after a commit whose reply was lost")
 
 
 def test_foreign_appends_and_a_compaction_beside_a_commit_are_waited_out(
-    case: Case, harness: TableHarness, monkeypatch: pytest.MonkeyPatch
+    case: Case, harness: TableHarness
 ) -> None:
     given = decided(case)
 
@@ -116,8 +90,7 @@ def test_foreign_appends_and_a_compaction_beside_a_commit_are_waited_out(
         write_deltalake(harness.options.path, OTHERS, mode="append")
         DeltaTable(harness.options.path).optimize.compact()
 
-    between(monkeypatch, others)
-    assert set(case.sink().committer().commit(given).values()) == {Outcome.COMMITTED}
+    assert set(between(case, others).commit(given).values()) == {Outcome.COMMITTED}
     case.holds(LEFT, RIGHT, [(100, "foreign")] * 2, when="after foreign commits")
 
 
@@ -164,12 +137,8 @@ def test_a_completed_file_that_a_clean_up_removed_is_lost_before_the_log_names_i
     case: Case, harness: TableHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = decided(case)
-
-    def dies(*_: object) -> bool:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(DeltaSnapshot, "add", dies)
+        dies(patch)
         with pytest.raises(KeyboardInterrupt):
             case.sink().committer().commit(given)
     DeltaTable(harness.options.path).vacuum(0, False, False, full=True)

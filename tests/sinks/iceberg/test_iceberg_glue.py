@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from abs_clients.iceberg.table import IcebergSnapshot
-from abs_core.errors import UnavailableError
 from abs_testing.case import JOB, Case
 from abs_testing.cuts import Cut
 from tests.kit.command import abs_
 from tests.kit.moto import glue
 from tests.sinks.iceberg.harness import open_table
 from tests.sinks.iceberg.test_iceberg_rivals import LEFT, RIGHT
+from tests.sinks.lake.between import unheard
 
 
 @pytest.mark.campaign
@@ -22,7 +20,7 @@ def test_epochs_replays_and_lost_replies_leave_each_row_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with glue(tmp_path) as catalog, open_table(tmp_path, None, {}, catalog=catalog) as harness:
-        case, commit, lost = Case(harness), IcebergSnapshot._commit, [1]
+        case = Case(harness)
         case.halted(Cut("commit"), LEFT, RIGHT)
         query = "&".join(f"catalog.{name}={value}" for name, value in harness.catalog.items())
         url = f"iceberg:{harness.name}?{query}"
@@ -30,14 +28,7 @@ def test_epochs_replays_and_lost_replies_leave_each_row_once(
         assert done.exit_code == 0, done.output
         case.run().epoch(0, LEFT, RIGHT)
         case.holds(LEFT, RIGHT, when="after a replay")
-
-        def unheard(self: IcebergSnapshot, *rest: Any) -> None:
-            commit(self, *rest)
-            if lost:
-                lost.pop()
-                raise UnavailableError("the reply is lost (on purpose)")
-
-        monkeypatch.setattr(IcebergSnapshot, "_commit", unheard)
+        left = unheard(monkeypatch)
         case.run().epoch(1, RIGHT)
-        assert not lost
+        assert not left
         case.finished(LEFT, RIGHT, RIGHT, when="after a commit whose reply was lost")

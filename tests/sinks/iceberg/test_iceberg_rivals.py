@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import CommitTableResponse, Table
 
 from abs_clients.iceberg import table as iceberg_table
 from abs_clients.iceberg.table import IcebergSnapshot, _Keeping
-from abs_core.errors import IdentityError, SchemaError, UnavailableError
-from abs_core.model import Committable, HandleName, Outcome
+from abs_core.errors import IdentityError, SchemaError
+from abs_core.model import Committable, Outcome
 from abs_sinks.lake.table import Mark
-from abs_sinks.s3.twophase import TwoPhaseCommitter
 from abs_testing import SCHEMA, Row
 from abs_testing.case import JOB, Case
 from abs_testing.cuts import Cut
 from tests.kit.command import abs_
+from tests.planted import Bug, Plant, planted
 from tests.sinks.iceberg.harness import TableHarness
+from tests.sinks.lake.between import between, unheard
 
 LEFT: list[Row] = [(1, "a"), (2, "b")]
 RIGHT: list[Row] = [(3, "c")]
@@ -37,63 +39,44 @@ def table_of(harness: TableHarness) -> Table:
     return harness.foreign.load_table(harness.name)
 
 
-def between(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
-    """Something happens once after the look at the table, while the files are completed."""
-    proper, left = TwoPhaseCommitter.commit, [1]
-
-    def commit(
-        self: TwoPhaseCommitter, committables: Sequence[Committable]
-    ) -> Mapping[HandleName, Outcome]:
-        if left.pop() if left else 0:
-            happens()
-        return proper(self, committables)
-
-    monkeypatch.setattr(TwoPhaseCommitter, "commit", commit)
-
-
-def rival_commits_first(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def rival_commits_first(case: Case) -> None:
     given = decided(case)
-    between(monkeypatch, lambda: case.sink().committer().commit(given))
-    assert set(case.sink().committer().commit(given).values()) == {Outcome.COMMITTED}
+    committer = between(case, lambda: case.sink().committer().commit(given))
+    assert set(committer.commit(given).values()) == {Outcome.COMMITTED}
 
 
-def test_of_two_coordinators_that_both_looked_one_adds_the_files(
-    case: Case, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rival_commits_first(case, monkeypatch)
+def test_of_two_coordinators_that_both_looked_one_adds_the_files(case: Case) -> None:
+    rival_commits_first(case)
     case.holds(LEFT, RIGHT, when="after two commits at once")
 
 
-def leaves_the_librarys_retry_on(patch: pytest.MonkeyPatch) -> None:
+def leaves_the_librarys_retry_on(plant: Plant) -> None:
     def conflict(self: _Keeping, *commit: Any) -> Any:
         return self._catalog.commit_table(*commit)
 
-    patch.setattr(_Keeping, "commit_table", conflict)
-    patch.setattr(iceberg_table, "ConflictError", CommitFailedException)
+    plant(_Keeping, "commit_table", conflict)
+    plant(iceberg_table, "ConflictError", CommitFailedException)
 
 
-def looks_at_another_state(patch: pytest.MonkeyPatch) -> None:
+def looks_at_another_state(plant: Plant) -> None:
     add = IcebergSnapshot.add
 
     def from_a_fresh_one(self: IcebergSnapshot, *adding: Any) -> bool:
         self._table.refresh()
         return add(self, *adding)
 
-    patch.setattr(IcebergSnapshot, "add", from_a_fresh_one)
+    plant(IcebergSnapshot, "add", from_a_fresh_one)
 
 
-@pytest.mark.parametrize("plant", [leaves_the_librarys_retry_on, looks_at_another_state])
-def test_a_planted_commit_without_a_look_is_found(
-    plant: Callable[[pytest.MonkeyPatch], None], case: Case, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plant(monkeypatch)
-    rival_commits_first(case, monkeypatch)
-    with pytest.raises(AssertionError, match="3 are there that must not be"):
+@pytest.mark.parametrize("bug", [leaves_the_librarys_retry_on, looks_at_another_state])
+def test_a_planted_commit_without_a_look_is_found(bug: Bug, case: Case) -> None:
+    with planted(bug, match="3 are there that must not be"):
+        rival_commits_first(case)
         case.holds(LEFT, RIGHT, when="after two commits at once")
 
 
 def test_a_mark_in_the_snapshots_summary_alone_would_be_lost_by_expiry(
-    case: Case, harness: TableHarness, monkeypatch: pytest.MonkeyPatch
+    case: Case, harness: TableHarness
 ) -> None:
     """The planted defect; a mark in the properties is still there."""
     given = decided(case)
@@ -111,14 +94,14 @@ def test_a_mark_in_the_snapshots_summary_alone_would_be_lost_by_expiry(
         epochs = [int(each["abs.epoch"]) for each in told if each["abs.epoch"]]
         return (1 << 32) + max(epochs) if epochs else None
 
-    monkeypatch.setattr(IcebergSnapshot, "version_of", of_summaries)
-    committer.commit(given)
-    with pytest.raises(AssertionError, match="3 are there that must not be"):
+    bug = IcebergSnapshot, "version_of", of_summaries
+    with planted(bug, match="3 are there that must not be"):
+        committer.commit(given)
         case.holds(LEFT, RIGHT, [(100, "foreign")], when="after the expiry")
 
 
 def test_foreign_appends_and_a_new_column_beside_a_commit_are_waited_out(
-    case: Case, harness: TableHarness, monkeypatch: pytest.MonkeyPatch
+    case: Case, harness: TableHarness
 ) -> None:
     given = decided(case)
 
@@ -128,49 +111,43 @@ def test_foreign_appends_and_a_new_column_beside_a_commit_are_waited_out(
             schema.union_by_name(SCHEMA.append(pa.field("more", pa.int64())))
         table_of(harness).overwrite(pa.concat_tables([OTHERS, OTHERS]))
 
-    between(monkeypatch, others)
-    assert set(case.sink().committer().commit(given).values()) == {Outcome.COMMITTED}
+    assert set(between(case, others).commit(given).values()) == {Outcome.COMMITTED}
     case.holds(LEFT, RIGHT, [(100, "foreign")] * 2, when="after foreign commits")
 
 
 def test_a_commit_whose_reply_is_lost_is_looked_up(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given, commit, lost = decided(case), IcebergSnapshot._commit, [1]
-
-    def unheard(self: IcebergSnapshot, *rest: Any) -> None:
-        commit(self, *rest)
-        if lost:
-            lost.pop()
-            raise UnavailableError("the reply is lost (on purpose)")
-
-    monkeypatch.setattr(IcebergSnapshot, "_commit", unheard)
+    given, left = decided(case), unheard(monkeypatch)
     case.run().epoch(0, LEFT, RIGHT)
-    assert not lost
+    assert not left
     assert set(case.sink().committer().commit(given).values()) == {Outcome.COMMITTED}
     case.finished(LEFT, RIGHT, when="after a commit whose reply was lost")
 
 
-def conflict_with_itself(harness: TableHarness, patch: pytest.MonkeyPatch) -> None:
+def conflict_with_itself(patch: pytest.MonkeyPatch) -> None:
     """As where boto or a proxy sends a commit again after a lost reply: the second is in conflict."""
-    catalog: Any = type(harness.foreign)
-    commit, lost = catalog.commit_table, [1]
+    lost = [1]
 
-    def twice(self: Catalog, table: Table, *rest: Any) -> CommitTableResponse:
-        done: CommitTableResponse = commit(self, table, *rest)
-        if lost:
-            lost.pop()
-            raise CommitFailedException("the table was changed: by this very commit")
-        return done
+    def twice(commit: Callable[..., CommitTableResponse]) -> Callable[..., CommitTableResponse]:
+        def committed(*given: Any) -> CommitTableResponse:
+            done = commit(*given)
+            if lost:
+                lost.pop()
+                raise CommitFailedException("the table was changed: by this very commit")
+            return done
 
-    patch.setattr(catalog, "commit_table", twice)
+        return committed
+
+    patch.setattr(SqlCatalog, "commit_table", twice(SqlCatalog.commit_table))
+    patch.setattr(RestCatalog, "commit_table", twice(RestCatalog.commit_table))
 
 
 def test_a_commit_that_is_in_conflict_with_itself_leaves_a_table_that_can_be_read(
     case: Case, harness: TableHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = decided(case)
-    conflict_with_itself(harness, monkeypatch)
+    conflict_with_itself(monkeypatch)
     assert set(case.sink().committer().commit(given).values()) == {Outcome.COMMITTED}
     assert table_of(harness).scan().to_arrow().num_rows == 3
     case.finished(LEFT, RIGHT, when="after a commit that was sent twice")
@@ -183,10 +160,9 @@ def test_a_library_that_deletes_the_manifests_of_such_a_commit_is_found(
     given = decided(case)
     with table_of(harness).transaction() as change:
         change.set_properties({"commit.retry.num-retries": "0"})
-    conflict_with_itself(harness, monkeypatch)
-    leaves_the_librarys_retry_on(monkeypatch)
-    case.sink().committer().commit(given)
-    with pytest.raises(FileNotFoundError):
+    conflict_with_itself(monkeypatch)
+    with planted(leaves_the_librarys_retry_on, by=FileNotFoundError):
+        case.sink().committer().commit(given)
         table_of(harness).scan().to_arrow()
 
 

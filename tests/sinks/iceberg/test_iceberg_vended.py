@@ -33,6 +33,7 @@ from abs_testing.cuts import Cut, Halted
 from abs_testing.engine import Run
 from tests.kit.rest_catalog import rest_catalog
 from tests.kit.vending import TAKEN_BACK, Vending, vending_catalog
+from tests.planted import planted
 from tests.sinks.s3.proxy import Proxy, running
 
 pytestmark = [pytest.mark.services, pytest.mark.campaign]
@@ -329,9 +330,8 @@ def test_credentials_that_have_ended_are_an_error_of_a_clock() -> None:
         Renewed(Counting(-1.0)).get_frozen_credentials()
 
 
-def test_planted_keys_that_are_kept_are_found(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Renewed, "taken_back", lambda self, **_: None)
-    with pytest.raises(RefusedError):
+def test_planted_keys_that_are_kept_are_found(shop: Shop) -> None:
+    with planted((Renewed, "taken_back", lambda self, **_: None), by=RefusedError):
         test_keys_that_are_taken_back_at_any_request_are_replaced(shop)
 
 

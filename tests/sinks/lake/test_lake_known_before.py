@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyiceberg.schema import Schema
+from pyiceberg.table import Transaction
 from pyiceberg.types import (
     FixedType,
     IntegerType,
@@ -21,7 +22,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from abs_clients.iceberg import append, entries
+from abs_clients.iceberg import entries
 from abs_clients.iceberg.partitions import Partitions
 from abs_core.errors import OptionError, RefusedError, RowError, SchemaError, TargetError
 from abs_sinks.delta import DeltaOptions
@@ -29,6 +30,7 @@ from abs_sinks.iceberg import IcebergOptions
 from abs_sinks.lake.committer import LakeCommitter
 from abs_sinks.s3 import partitions
 from abs_testing.engine import Run
+from tests.planted import planted
 from tests.sinks.lake.job import Job, batch
 
 PLANTED = pytest.MonkeyPatch
@@ -265,11 +267,9 @@ def test_another_layout_of_a_delta_table_is_refused_and_the_remedy_works(
     assert [row["id"] for row in job.rows()] == [1, 100, 2, 5]
 
 
-def test_planted_a_layout_that_is_not_compared_is_found(
-    tmp_path: Path, monkeypatch: PLANTED
-) -> None:
-    monkeypatch.setattr(LakeCommitter, "_check_layout", lambda *given: None)
-    with pytest.raises(pytest.fail.Exception):
+def test_planted_a_layout_that_is_not_compared_is_found(tmp_path: Path) -> None:
+    bug = LakeCommitter, "_check_layout", lambda *given: None
+    with planted(bug, by=pytest.fail.Exception):
         test_another_layout_of_a_delta_table_is_refused_and_the_remedy_works("", "day", tmp_path)
 
 
@@ -291,25 +291,20 @@ def test_null_is_told_from_every_text(kind: str, tmp_path: Path) -> None:
         assert job.table.scan(row_filter="p is null").to_arrow()["id"].to_pylist() == [0]
 
 
-def test_planted_one_folder_for_two_values_is_found(tmp_path: Path, monkeypatch: PLANTED) -> None:
+def test_planted_one_folder_for_two_values_is_found(tmp_path: Path) -> None:
     proper = Partitions.texts
-    monkeypatch.setattr(
-        Partitions, "texts", lambda *given: [text or None for text in proper(*given)]
-    )
-    with pytest.raises(AssertionError):
+    with planted((Partitions, "texts", lambda *given: [text or None for text in proper(*given)])):
         test_null_is_told_from_every_text("iceberg", tmp_path)
 
 
-def test_planted_a_partition_inferred_from_bounds_is_found(
-    tmp_path: Path, monkeypatch: PLANTED
-) -> None:
+def test_planted_a_partition_inferred_from_bounds_is_found(tmp_path: Path) -> None:
     """As ``add_files`` does: under a metrics mode without bounds the value is NULL."""
 
     def inferred(self: Any, footer: Any, head: Any) -> str:
         return ""
 
-    monkeypatch.setattr(entries.Entries, "entry", inferred)
-    with pytest.raises((AssertionError, TargetError, ValueError)):
+    bug = entries.Entries, "entry", inferred
+    with planted(bug, by=(AssertionError, TargetError, ValueError)):
         test_metrics_follow_the_tables_configuration_and_partitions_do_not("none", tmp_path)
 
 
@@ -514,7 +509,7 @@ def test_an_error_that_nobody_knows_is_told_at_once_and_the_decision_stays(
 
     with monkeypatch.context() as patch:
         patch.setattr(DeltaTable, "create_write_transaction", defect)
-        patch.setattr(append._Appending, "_written", defect)
+        patch.setattr(Transaction, "commit_transaction", defect)
         with pytest.raises(TargetError, match=r"An unexpected error.*OverflowError") as told:
             job.epoch(1, batch(id=[2]))
     assert not told.value.retryable

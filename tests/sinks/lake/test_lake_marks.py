@@ -12,6 +12,7 @@ from abs_core.errors import AbsError, IdentityError
 from abs_core.registers import FileRegister
 from abs_testing import Row
 from abs_testing.case import JOB, Case, consent_in, raises
+from tests.planted import planted
 from tests.sinks.lake.conftest import TableOpener
 from tests.sinks.lake.test_lake_planted_bugs import takes_the_epoch_alone_for_the_version
 
@@ -80,14 +81,11 @@ def test_each_row_is_there_once_after(
 
 @pytest.mark.parametrize("life", LIVES)
 def test_a_mark_of_the_epoch_alone_is_found_after(
-    life: Callable[[Case, Path], None],
-    opener: TableOpener,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    life: Callable[[Case, Path], None], opener: TableOpener, tmp_path: Path
 ) -> None:
     """The planted defect: epochs that are counted anew are taken for old ones, and lost."""
-    takes_the_epoch_alone_for_the_version(monkeypatch)
-    with opener() as harness, Case(harness) as case, pytest.raises((AssertionError, AbsError)):
+    bug = planted(takes_the_epoch_alone_for_the_version, by=(AssertionError, AbsError))
+    with opener() as harness, Case(harness) as case, bug:
         life_and_look(case, life, tmp_path)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -13,15 +13,16 @@ from abs_sinks.lake.committer import LakeCommitter
 from abs_sinks.lake.table import Mark
 from abs_testing import run_check
 from abs_testing.checks import CHECKS
+from tests.planted import Bug, Plant, planted
 from tests.sinks.lake.conftest import TableOpener
 
 
-def commits_without_looking(patch: pytest.MonkeyPatch) -> None:
+def commits_without_looking(plant: Plant) -> None:
     """As a library's own retry does: the mark of the epoch is not looked for."""
-    patch.setattr(lake, "_is_in", lambda *args: False)
+    plant(lake, "_is_in", lambda *args: False)
 
 
-def takes_the_epoch_alone_for_the_version(patch: pytest.MonkeyPatch) -> None:
+def takes_the_epoch_alone_for_the_version(plant: Plant) -> None:
     """Epochs that begin anew after an adoption are taken for old ones, and lost."""
     proper = lake.mark_of
 
@@ -29,28 +30,28 @@ def takes_the_epoch_alone_for_the_version(patch: pytest.MonkeyPatch) -> None:
         right = proper(share)
         return Mark(right.application, right.version % EPOCHS, right.told)
 
-    patch.setattr(lake, "mark_of", epoch_alone)
+    plant(lake, "mark_of", epoch_alone)
 
 
-def commits_a_part(patch: pytest.MonkeyPatch) -> None:
+def commits_a_part(plant: Plant) -> None:
     """A part of an epoch's handles takes its mark, and the others are never added."""
 
     def seal(share: Sequence[Committable]) -> str:
         return dict(share[0].extra).get(TOGETHER, "1:sealed")
 
-    patch.setattr(lake, "_seal_of", seal)
+    plant(lake, "_seal_of", seal)
 
 
-def takes_completed_files_for_committed(patch: pytest.MonkeyPatch) -> None:
+def takes_completed_files_for_committed(plant: Plant) -> None:
     """The table's commit is left out where the files are completed already."""
 
     def added(self: LakeCommitter, share: object, first: object, files: object) -> Outcome:
         return Outcome.COMMITTED
 
-    patch.setattr(LakeCommitter, "_added", added)
+    plant(LakeCommitter, "_added", added)
 
 
-RULES: dict[Callable[[pytest.MonkeyPatch], None], str] = {
+RULES: dict[Bug, str] = {
     commits_without_looking: "a_committed_handle_is_known_as_committed",
     takes_the_epoch_alone_for_the_version: "an_adopted_job_keeps_its_open_decisions",
     commits_a_part: "an_epoch_without_tasks_is_finished",
@@ -59,13 +60,8 @@ RULES: dict[Callable[[pytest.MonkeyPatch], None], str] = {
 """Each planted defect, and a rule that finds it."""
 
 
-@pytest.mark.parametrize("plant", RULES)
-def test_a_planted_defect_is_found_by_a_rule(
-    plant: Callable[[pytest.MonkeyPatch], None],
-    opener: TableOpener,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    plant(monkeypatch)
-    (check,) = (check for check in CHECKS if check.rule == RULES[plant])
-    with pytest.raises(AssertionError):
+@pytest.mark.parametrize("bug", RULES)
+def test_a_planted_defect_is_found_by_a_rule(bug: Bug, opener: TableOpener) -> None:
+    (check,) = (check for check in CHECKS if check.rule == RULES[bug])
+    with planted(bug):
         run_check(opener, check)

@@ -29,6 +29,7 @@ from abs_clients.iceberg.partitions import Partitions
 from abs_core.errors import RowError
 from abs_sinks.lake import sink as lake_sink
 from tests.kit.random_values import PARTITIONS, PLAIN, SCALARS, Values, shown
+from tests.planted import Bug, Plant, planted
 from tests.sample import seed
 from tests.sinks.lake.job import Job
 from tests.sinks.lake.test_lake_readers import duckdb_at
@@ -366,24 +367,24 @@ def test_sparks_own_libraries_read_what_was_written(tmp_path: Path) -> None:
 # Planted: each root of what was wrong.
 
 
-def without_ids(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(entries, "_ID", b"no id")
+def without_ids(plant: Plant) -> None:
+    plant(entries, "_ID", b"no id")
 
 
-def partitions_from_bounds(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(entries.Entries, "entry", lambda *given: "")
+def partitions_from_bounds(plant: Plant) -> None:
+    plant(entries.Entries, "entry", lambda *given: "")
 
 
-def one_folder_for_two_values(patch: pytest.MonkeyPatch) -> None:
+def one_folder_for_two_values(plant: Plant) -> None:
     proper = Partitions.texts
-    patch.setattr(Partitions, "texts", lambda *given: [text or None for text in proper(*given)])
+    plant(Partitions, "texts", lambda *given: [text or None for text in proper(*given)])
 
 
-def values_are_not_checked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(lake_sink, "check_values", lambda *given: None)
+def values_are_not_checked(plant: Plant) -> None:
+    plant(lake_sink, "check_values", lambda *given: None)
 
 
-FOUND_IN: dict[Callable[[pytest.MonkeyPatch], None], int] = {
+FOUND_IN: dict[Bug, int] = {
     without_ids: 0,
     partitions_from_bounds: 5,
     one_folder_for_two_values: 5,
@@ -392,11 +393,8 @@ FOUND_IN: dict[Callable[[pytest.MonkeyPatch], None], int] = {
 """A table in which each is found."""
 
 
-@pytest.mark.parametrize("plant", FOUND_IN)
-def test_a_planted_defect_is_found(
-    plant: Callable[[pytest.MonkeyPatch], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plant(monkeypatch)
+@pytest.mark.parametrize("bug", FOUND_IN)
+def test_a_planted_defect_is_found(bug: Bug, tmp_path: Path) -> None:
     # By a difference, by a reader's own error, or by a refusal that does not come.
-    with pytest.raises((Exception, pytest.fail.Exception)):
-        lived("iceberg", tmp_path, FOUND_IN[plant], epochs=2)
+    with planted(bug, by=(Exception, pytest.fail.Exception)):
+        lived("iceberg", tmp_path, FOUND_IN[bug], epochs=2)

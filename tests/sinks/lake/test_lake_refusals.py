@@ -21,6 +21,7 @@ from abs_sinks.iceberg.door import FORMAT as ICEBERG
 from abs_sinks.lake.committer import mark_of
 from abs_spark.open_sinks import replacing
 from abs_testing import SCHEMA
+from tests.planted import planted
 from tests.sinks.s3.proxy import Fault, Plan, running
 
 TABLES: dict[str, tuple[Any, dict[str, str]]] = {
@@ -141,11 +142,9 @@ def test_the_preflight_finds_whatever_the_making_of_a_table_refuses(
     assert (late == "") == (case == "well" and (namespace or kind == "delta"))
 
 
-def test_a_check_that_does_not_look_for_the_namespace_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_check_that_does_not_look_for_the_namespace_is_found(tmp_path: Path) -> None:
     # The planted bug: the preflight as it was.
-    monkeypatch.setattr(IcebergTable, "check_may_create", lambda self, schema: None)
-    early, late = found_early_and_late("iceberg", at("iceberg", tmp_path), NEW["well"][0])
-    assert early == ""
-    assert "namespace does not exist" in late
+    with planted((IcebergTable, "check_may_create", lambda self, schema: None)):
+        early, late = found_early_and_late("iceberg", at("iceberg", tmp_path), NEW["well"][0])
+        assert "namespace does not exist" in late
+        assert early

@@ -20,15 +20,14 @@ from abs_sinks.s3.uploads import Upload, Uploads
 from abs_testing import run_check
 from abs_testing.check_register import CHECKS as REGISTER_CHECKS
 from abs_testing.checks import CHECKS
+from tests.planted import Bug, Plant, planted
 from tests.sample import cut
 from tests.sinks.s3.conftest import FolderOpener
 
 pytestmark = pytest.mark.services
 
-Plant = Callable[[pytest.MonkeyPatch], None]
 
-
-def completes_too_early(patch: pytest.MonkeyPatch) -> None:
+def completes_too_early(plant: Plant) -> None:
     """Rows are there at pre-commit, before any decision."""
 
     pre_commit = TwoPhaseWriter.pre_commit
@@ -39,53 +38,53 @@ def completes_too_early(patch: pytest.MonkeyPatch) -> None:
             TwoPhaseCommitter(self._options).commit([committable])
         return committable
 
-    patch.setattr(TwoPhaseWriter, "pre_commit", early)
+    plant(TwoPhaseWriter, "pre_commit", early)
 
 
-def takes_what_is_gone_for_committed(patch: pytest.MonkeyPatch) -> None:
+def takes_what_is_gone_for_committed(plant: Plant) -> None:
     """An upload that was aborted counts as done."""
 
     def guess(self: PendingUploads, handle: HandleName, upload: Upload) -> Outcome:
         return Outcome.COMMITTED
 
-    patch.setattr(PendingUploads, "_look_longer", guess)
+    plant(PendingUploads, "_look_longer", guess)
 
 
-def sweeps_whatever_it_finds(patch: pytest.MonkeyPatch) -> None:
+def sweeps_whatever_it_finds(plant: Plant) -> None:
     """Not by the exact handle: uploads of other jobs and of later runs go as well."""
 
     def abort(self: TwoPhaseCommitter, handles: Sequence[HandleName]) -> None:
         for pending in chain.from_iterable(self._by_owner().values()):
             Uploads(self._options).abort(pending.key, pending.upload_id)
 
-    patch.setattr(TwoPhaseCommitter, "abort", abort)
+    plant(TwoPhaseCommitter, "abort", abort)
 
 
-def puts_the_register_on_no_condition(patch: pytest.MonkeyPatch) -> None:
+def puts_the_register_on_no_condition(plant: Plant) -> None:
     """The last one to write wins."""
 
     def put(self: Objects, key: str, data: bytes, expected: str | None) -> str:
         return self.put(key, data)
 
-    patch.setattr(Objects, "put_if", put)
+    plant(Objects, "put_if", put)
 
 
-def leaves_no_marker(patch: pytest.MonkeyPatch) -> None:
+def leaves_no_marker(plant: Plant) -> None:
     """Nobody knows which objects a loser has left."""
-    patch.setattr(Markers, "put", lambda self, handle, uploads: None)
+    plant(Markers, "put", lambda self, handle, uploads: None)
 
 
-def takes_a_lost_register_for_one_that_lists_nothing(patch: pytest.MonkeyPatch) -> None:
+def takes_a_lost_register_for_one_that_lists_nothing(plant: Plant) -> None:
     """What the register lists counts as committed, and a missing register lists nothing."""
 
     def kept(self: IdempotentCommitter, handle: HandleName) -> set[str]:
         found = self._register.cell(handle.job)
         return self._committed(None if found is None else found[0], handle)
 
-    patch.setattr(IdempotentCommitter, "_kept", kept)
+    plant(IdempotentCommitter, "_kept", kept)
 
 
-BUGS: Mapping[str, tuple[Plant, Sequence[str], str]] = {
+BUGS: Mapping[str, tuple[Bug, Sequence[str], str]] = {
     "completes too early": (completes_too_early, ["2pc"], "rows_are_invisible_until_commit"),
     "takes what is gone for committed": (
         takes_what_is_gone_for_committed,
@@ -139,15 +138,14 @@ def keeps(rule: str, opener: FolderOpener) -> None:
 def finds(store: S3Service, given: Mapping[str, str], prefix: str) -> Found:
     """Plants a bug under a protocol, and asserts that its rule finds it."""
 
-    def find(bug: str, protocol: str) -> None:
-        plant, _, rule = BUGS[bug]
+    def find(name: str, protocol: str) -> None:
+        bug, _, rule = BUGS[name]
         opener = partial(
             open_folder, f"s3://{store.bucket}/{prefix}", {**given, "protocol": protocol}
         )
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("abs_testing.case.PATIENCE", 0.05)
-            plant(patch)
-            with pytest.raises(AssertionError, match=f"^{rule}: "):
+            with planted(bug, match=f"^{rule}: "):
                 keeps(rule, opener)
         keeps(rule, opener)
 

@@ -25,6 +25,7 @@ from abs_testing import (
     check_positions,
 )
 from abs_testing.calls import Loss
+from tests.planted import Plant, planted
 from tests.sample import cut
 from tests.sinks.positions import *  # noqa: F403 - the suite
 from tests.sinks.positions import Lane, in_each
@@ -122,7 +123,7 @@ def through(
     return opened
 
 
-def takes_a_conflict_for_another_winner(patch: pytest.MonkeyPatch) -> None:
+def takes_a_conflict_for_another_winner(plant: Plant) -> None:
     """The register's put came twice and won; what it lists is deleted at the second answer."""
     right = IdempotentCommitter.co_commit
 
@@ -140,7 +141,7 @@ def takes_a_conflict_for_another_winner(patch: pytest.MonkeyPatch) -> None:
             manifests._objects.delete([f"{manifests._folder}{name}" for name in mine])
         return answer
 
-    patch.setattr(IdempotentCommitter, "co_commit", co_commit)
+    plant(IdempotentCommitter, "co_commit", co_commit)
 
 
 def first_epochs_decision(found: Sequence[Position]) -> list[Position]:
@@ -161,6 +162,6 @@ def test_a_manifest_that_goes_by_a_conflict_is_found_at_the_doubled_put(
     through: PositionOpener, protocol: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("abs_sinks.s3.committed.LOOK_SECONDS", 0.1)
-    takes_a_conflict_for_another_winner(monkeypatch)
-    with pytest.raises(AssertionError, match=r"PutIf #3 doubled: .*manifest.* no longer exists"):
+    gone = r"PutIf #3 doubled: .*manifest.* no longer exists"
+    with planted(takes_a_conflict_for_another_winner, match=gone):
         check_positions(through, choose=first_epochs_decision)

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 from awscrt.checksums import crc64nvme
+from botocore.client import BaseClient
 from botocore.exceptions import ClientError
 
 from abs_clients.s3.objects import Head
 from abs_core.errors import ContentionError, TargetError
 from abs_core.model import HandleName, Outcome
-from abs_sinks.s3 import S3Options, upload_commit, uploads
+from abs_sinks.s3 import S3Options, upload_commit
 from abs_sinks.s3.manifests import ManifestName
 from abs_sinks.s3.upload_commit import PendingUploads
 from abs_sinks.s3.uploads import HANDLE, Completed, Refusal, Upload, Uploads
@@ -138,16 +139,15 @@ def _refusing(code: str, status: int, monkeypatch: Patch) -> Uploads:
         "ResponseMetadata": {"HTTPStatusCode": status},
     }
 
-    class Client:
-        def __getattr__(self, name: str) -> Any:
-            def call(**_: object) -> None:
-                raise ClientError(said, name)
+    def call(_: BaseClient, name: str, given: object) -> None:
+        raise ClientError(said, name)
 
-            return call
-
-    monkeypatch.setattr(uploads, "client", lambda _: Client())
-    monkeypatch.setattr(uploads, "direct_parts", lambda *_: None)
-    return Uploads(S3Options.parse({"path": "s3://bucket/folder"}))
+    monkeypatch.setattr(BaseClient, "_make_api_call", call)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    # Nothing answers there: not to what is sent past boto3 either.
+    nowhere = {"endpoint": "http://127.0.0.1:1", "region": "us-east-1"}
+    return Uploads(S3Options.parse({"path": "s3://bucket/folder", **nowhere}))
 
 
 @pytest.mark.parametrize(

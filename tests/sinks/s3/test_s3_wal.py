@@ -147,6 +147,7 @@ def test_a_damaged_segment_decides_nothing(harness: FolderHarness, case: Case) -
     S3Segments(harness.options).delete([entry.handle])
     with pytest.raises(NotPreparedError):
         run.commit(0, shares)
+    assert harness.uploads() == [], "what was composed in part is discarded"
     case.run().epoch(0, rows(0, 3))
     case.finished(rows(0, 3), when="after a segment was damaged, and lost")
 
