@@ -28,6 +28,7 @@ from abs_sinks.door import format_named
 from abs_sinks.kafka import librdkafka
 from abs_sinks.kafka.columnar.sender import ColumnarSender
 from abs_testing.engine import Run
+from tests.planted import Defect, planted
 
 FOREIGN = "register elsewhere"
 """Not an option: whether the job's register lies outside the sink's own system."""
@@ -247,11 +248,13 @@ def _sent(producer: str, topic: str | None, patience: float) -> str:
 
 
 @contextmanager
-def planted(*defects: tuple[Any, str, object]) -> Iterator[None]:
-    """Defects in place of what is there: (owner, name, defect)."""
-    with pytest.MonkeyPatch.context() as patch:
-        for owner, name, defect in defects:
-            patch.setattr(owner, name, defect)
+def planted_anew(
+    *defects: Defect, match: str | None = None
+) -> Iterator[pytest.ExceptionInfo[BaseException]]:
+    """``planted``; what this process has kept knows the defects neither before nor afterwards."""
+    try:
+        with planted(*defects, match=match) as error:
+            forget()
+            yield error
+    finally:
         forget()
-        yield
-    forget()

@@ -16,6 +16,7 @@ from abs_core.contracts import Task
 from abs_core.errors import RowError
 from abs_core.model import HandleName
 from abs_sinks import refusals
+from abs_sinks.postgres.columns import checks as pg_checks
 from abs_sinks.postgres.columns.plan import plan_columns
 from abs_sinks.postgres.columns.table import CatalogTable
 from abs_sinks.postgres.columns.types import Column, PgType
@@ -25,6 +26,7 @@ from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.taskfiles import TaskFiles
 from abs_sinks.s3.twophase import TwoPhaseWriter
 from abs_sinks.s3.wal import WalWriter
+from tests.planted import planted
 
 TEXT = PgType(25, "text", "text", receive="textrecv")
 VARCHAR3 = PgType(1043, "varchar", "varchar(3)", typmod=7, receive="varcharrecv")
@@ -119,14 +121,9 @@ def test_postgres_names_the_rows_that_it_refuses_one_by_one(
     compare(values, pg, not_null)
 
 
-def test_a_check_whose_elements_are_taken_for_rows_is_found(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(
-        "abs_sinks.postgres.columns.checks.parents_of",
-        lambda lists: np.arange(len(lists.flatten())),
-    )
-    with pytest.raises((AssertionError, IndexError)):
+def test_a_check_whose_elements_are_taken_for_rows_is_found() -> None:
+    bug = pg_checks, "parents_of", lambda lists: np.arange(len(lists.flatten()))
+    with planted(bug, by=(AssertionError, IndexError)):
         compare(lists(WORDS, 1, 1, None, 2, 0, 4), several(VARCHAR3), False)
 
 

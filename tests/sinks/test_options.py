@@ -10,7 +10,9 @@ import pytest
 from abs_clients import options
 from abs_clients.options import Option, text, whole_number
 from abs_core.errors import OptionError
+from abs_sinks import options as sink_options
 from abs_sinks.options import CommonOptions, parse_options
+from tests.planted import planted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,10 +48,10 @@ def test_an_option_without_a_default_must_be_given(name: str, shown: str) -> Non
         parse_options(Declared, "abs-declared", {n: v for n, v in GIVEN.items() if n != name})
 
 
-def test_a_default_of_none_that_is_taken_for_none_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_default_of_none_that_is_taken_for_none_is_found() -> None:
     def without_any(values: type) -> list[Option]:
         return [option for option in options.options_of(values) if option.default is None]
 
-    monkeypatch.setattr("abs_sinks.options.needed", without_any)
-    with pytest.raises(OptionError, match="deadletter is missing"):
+    bug = sink_options, "needed", without_any
+    with planted(bug, by=OptionError, match="deadletter is missing"):
         test_an_option_that_is_left_out_has_the_default_of_its_field()

@@ -20,6 +20,7 @@ from abs_testing.case import JOB, within
 from abs_testing.check_crashes import ForkServer
 from abs_testing.crash_child import DONE
 from tests import sample
+from tests.planted import planted
 from tests.sinks.poison import (
     EPOCHS,
     RECIPES,
@@ -128,16 +129,14 @@ def test_poison_of_each_kind_is_dead_once_wherever_a_process_dies(
 
 
 @pytest.mark.parametrize("name", ["postgres-wal", "s3-2pc"])
-def test_poison_that_is_dropped_is_found(
-    opener: Opener, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in (copy_with_letters, writer):
-        monkeypatch.setattr(module, "why_bad", lambda bad: why_bad(bad)[1:])
+def test_poison_that_is_dropped_is_found(opener: Opener, name: str) -> None:
+    fewer = lambda bad: why_bad(bad)[1:]  # noqa: E731
+    bugs = [(module, "why_bad", fewer) for module in (copy_with_letters, writer)]
     cell = CELLS[name]
     with (
         opener(cell) as target,
         life_of(target, cell) as life,
-        pytest.raises((AssertionError, AbsError)),
+        planted(*bugs, by=(AssertionError, AbsError)),
     ):
         _lived(target, cell, life)
 

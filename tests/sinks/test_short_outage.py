@@ -33,6 +33,7 @@ from tests.kit.kafka import Variant as KafkaVariant
 from tests.kit.kafka import open_topic
 from tests.kit.kafka_modes import open_log
 from tests.outage import Away, Way, standing_still, stopped
+from tests.planted import Bug, Plant, planted
 from tests.sample import members
 
 pytestmark = [pytest.mark.services, pytest.mark.long, pytest.mark.timeout(300)]
@@ -201,19 +202,19 @@ def written_while_away(place: Place, told: Told) -> None:
     case.close()
 
 
-def s3_is_tried_once(patch: pytest.MonkeyPatch) -> None:
+def s3_is_tried_once(plant: Plant) -> None:
     """A task's requests to S3 are not repeated beyond what boto3 does."""
-    patch.setattr(s3_writer, "TaskFiles", lambda *given: TaskFiles(*given[:3]))
+    plant(s3_writer, "TaskFiles", lambda *given: TaskFiles(*given[:3]))
 
 
-def kafka_is_waited_for_in_silence(patch: pytest.MonkeyPatch) -> None:
+def kafka_is_waited_for_in_silence(plant: Plant) -> None:
     """Nobody is told that records are not taken."""
-    patch.setattr(kafka_sink, "SlowWriteReporter", lambda writer, *_: writer)
+    plant(kafka_sink, "SlowWriteReporter", lambda writer, *_: writer)
 
 
-def postgres_is_tried_once(patch: pytest.MonkeyPatch) -> None:
+def postgres_is_tried_once(plant: Plant) -> None:
     """A task's first connection is not waited for."""
-    patch.setattr(CopyWriter, "_begun", lambda writer: writer._begin())
+    plant(CopyWriter, "_begun", lambda writer: writer._begin())
 
 
 PLANTS = {
@@ -233,20 +234,10 @@ PLANTS = {
 
 
 @pytest.mark.parametrize(
-    ("place", "plant", "found"),
-    [
-        pytest.param(outage, plant, found, id=plant.__name__)
-        for plant, (outage, found) in PLANTS.items()
-    ],
+    ("place", "bug", "found"),
+    [pytest.param(outage, bug, found, id=bug.__name__) for bug, (outage, found) in PLANTS.items()],
     indirect=["place"],
 )
-def test_the_rule_finds_a_planted_bug(
-    place: Place,
-    plant: Callable[[pytest.MonkeyPatch], None],
-    found: str,
-    told: Told,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    plant(monkeypatch)
-    with pytest.raises((AbsError, AssertionError), match=found):
+def test_the_rule_finds_a_planted_bug(place: Place, bug: Bug, found: str, told: Told) -> None:
+    with planted(bug, by=(AbsError, AssertionError), match=found):
         written_while_away(place, told)
