@@ -85,8 +85,9 @@ def calls_into_the_jvm(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return command
 
-    for kind in (ClientServerConnection, GatewayConnection):
-        monkeypatch.setattr(kind, "send_command", noted(kind.send_command))
+    connections = ClientServerConnection.send_command, GatewayConnection.send_command
+    monkeypatch.setattr(ClientServerConnection, "send_command", noted(connections[0]))
+    monkeypatch.setattr(GatewayConnection, "send_command", noted(connections[1]))
     return sent
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Timer
 
@@ -116,21 +118,23 @@ def test_a_checkpoint_that_could_never_be_read_is_none(checkpoint: Path) -> None
 
 
 def test_a_certificate_that_could_be_read_does_not_become_unreadable(
-    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+    checkpoint: Path,
 ) -> None:
-    def fails(checkpoint: str) -> tuple[fs.FileSystem, str]:
-        raise OSError(5, "Input/output error")
+    @contextmanager
+    def failing() -> Iterator[None]:
+        """Each look at the folder fails: it is a link to itself."""
+        checkpoint.rename(checkpoint.with_suffix(".away"))
+        checkpoint.symlink_to(checkpoint)
+        yield
+        checkpoint.unlink()
+        checkpoint.with_suffix(".away").rename(checkpoint)
 
     certificates = CheckpointCertificates(str(checkpoint))
-    with monkeypatch.context() as patch:
-        patch.setattr("abs_spark.checkpoint.ownfile.locate", fails)
-        patch.setattr("abs_spark.checkpoint.spark_files.locate", fails)
+    with failing():
         assert certificates.read() == UNREADABLE, "it was never read"
     assert certificates.read() == Origin()
-    with monkeypatch.context() as patch:
-        patch.setattr("abs_spark.checkpoint.ownfile.locate", fails)
-        with pytest.raises(UnavailableError, match="could be read before"):
-            certificates.read()
+    with failing(), pytest.raises(UnavailableError, match="could be read before"):
+        certificates.read()
     assert certificates.read() == Origin()
 
 

@@ -37,6 +37,7 @@ from tests.kit.debezium.kinds import SETTINGS
 from tests.kit.debezium.page import PAGE, page
 from tests.kit.debezium.scenarios import INCREMENTAL
 from tests.kit.debezium.verdicts import ANY, OTHERS, feeds_of, found, kept, tells
+from tests.planted import planted
 from tests.sample import cut
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(900)]
@@ -142,39 +143,39 @@ def feed_setting(name: str) -> str:
 
 
 def test_planted_bugs_are_found(
-    target: tuple[str, frozenset[str]], monkeypatch: pytest.MonkeyPatch
+    target: tuple[str, frozenset[str]],
 ) -> None:
     decimal, forms, named = decode.decimal, placeholders._forms, decode._NAMED
 
-    def check(name: str, value: str, encoding: str, **given: Any) -> Verdict:
-        return copy(InProcess(), target[0], feed_of(name, value), encoding, **given)
+    def check(name: str, value: str, encoding: str, **given: Any) -> None:
+        verdict = copy(InProcess(), target[0], feed_of(name, value), encoding, **given)
+        assert verdict.how != WRONG, verdict.why
 
-    fine = check("numeric(10,2)", "precise", "with schema", type="numeric(12,4)")
+    def without_lists(*given: Any) -> list[Any]:
+        return [form for form in forms(*given) if not isinstance(form, list)]
+
+    micros = {**named, "io.debezium.time.Timestamp": named["io.debezium.time.MicroTimestamp"]}
+
+    def lenient(value: str, **_: Any) -> bytes:
+        return base64.b64decode(value + "=" * (-len(value) % 4))
+
+    fine = copy(
+        InProcess(),
+        target[0],
+        feed_of("numeric(10,2)", "precise"),
+        "with schema",
+        type="numeric(12,4)",
+    )
     assert fine.how == EQUAL, fine.why
-    with monkeypatch.context() as planted:  # the scale is taken from the target
-        planted.setattr(decode, "decimal", lambda value, scale: decimal(value, 4))
-        bad = check("numeric(10,2)", "precise", "with schema", type="numeric(12,4)")
-        assert bad.how == WRONG
-        assert "1.2345" in bad.why
-    with monkeypatch.context() as planted:  # the placeholder of integer[] is missed
-        planted.setattr(
-            placeholders,
-            "_forms",
-            lambda *given: [form for form in forms(*given) if not isinstance(form, list)],
-        )
-        assert check("integer[]", ANY, "with schema").how == WRONG
-    with monkeypatch.context() as planted:  # milliseconds are read as microseconds
-        planted.setitem(
-            named, "io.debezium.time.Timestamp", named["io.debezium.time.MicroTimestamp"]
-        )
-        assert check("timestamp(3)", "adaptive", "with schema", type="timestamp").how == WRONG
-    with monkeypatch.context() as planted:  # base64 takes what is none
-
-        def lenient(value: str, **_: Any) -> bytes:
-            return base64.b64decode(value + "=" * (-len(value) % 4))
-
-        planted.setattr(convert, "from_base64", lenient)
-        assert check("bytea", "hex", "without schema", binary="base64").how == WRONG
+    from_the_target = decode, "decimal", lambda value, scale: decimal(value, 4)
+    with planted(from_the_target, match=r"1\.2345"):
+        check("numeric(10,2)", "precise", "with schema", type="numeric(12,4)")
+    with planted((placeholders, "_forms", without_lists)):
+        check("integer[]", ANY, "with schema")
+    with planted((decode, "_NAMED", micros)):
+        check("timestamp(3)", "adaptive", "with schema", type="timestamp")
+    with planted((convert, "from_base64", lenient)):
+        check("bytea", "hex", "without schema", binary="base64")
 
 
 def by_hand(truth: str, *events: tuple[str, int, Any, str]) -> Feed:

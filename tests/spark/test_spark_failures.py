@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,6 @@ import pytest
 from abs_core.births.rules import Failed
 from abs_core.errors import CorruptionError, UnavailableError
 from abs_spark.checkpoint.failures import FailedBatch
-from abs_spark.checkpoint.ownfile import OwnFile
 
 WRITTEN = '{"version": 1, "job": "job", "epoch": 7}'
 
@@ -62,7 +62,7 @@ def test_a_note_that_cannot_be_given_its_new_name_stays_and_is_an_error(
     old, new = FailedBatch(str(tmp_path), "job"), FailedBatch(str(tmp_path), "new")
     old.note(7)
     with monkeypatch.context() as patch:
-        patch.setattr(OwnFile, "replace", full)
+        patch.setattr(os, "replace", full)
         with pytest.raises(UnavailableError, match="under the job's old name, job"):
             new.rename("job")
     assert (new.read(), old.read()) == (None, Failed(7))

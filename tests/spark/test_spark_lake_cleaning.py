@@ -14,6 +14,7 @@ from abs_core.errors import HandleLostError
 from abs_services import S3Service
 from abs_testing.case import JOB, LEFT, MORE, RIGHT, Case, raises
 from abs_testing.cuts import Cut, Halted
+from tests.sinks.lake.between import dies
 from tests.sinks.lake.conftest import KINDS, in_bucket, in_folder
 from tests.spark.tending import Tending
 
@@ -61,14 +62,11 @@ def test_uploads_of_epochs_that_are_not_committed_outlast_a_clean_up(
 def test_a_completed_file_that_a_clean_up_removed_is_an_error_and_the_table_does_not_name_it(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def dies(*_: object) -> bool:
-        raise KeyboardInterrupt
-
     with in_folder(kind, tmp_path)() as harness:
         case = Case(harness)
         case.run("before").epoch(0, MORE)
         with monkeypatch.context() as patch:
-            patch.setattr(SNAPSHOTS[kind], "add", dies)
+            dies(patch)
             with pytest.raises(KeyboardInterrupt):
                 case.run().epoch(0, LEFT)
         [completed] = harness.leftovers(JOB)

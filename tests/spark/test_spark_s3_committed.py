@@ -17,9 +17,11 @@ from abs_services import S3Service
 from abs_sinks.s3 import S3Options, S3Register, S3Sink, committed_files
 from abs_sinks.s3.sink import admin_committer
 from abs_sinks.s3.testing import FolderHarness, open_folder
+from abs_spark.datasource import s3
 from abs_spark.datasource.s3 import S3DataSource
 from abs_testing import SCHEMA, Row
 from abs_testing.case import Case, rows
+from tests.planted import planted
 
 pytestmark = pytest.mark.services
 
@@ -209,11 +211,7 @@ def test_a_path_with_the_signs_of_a_glob_is_read_as_it_was_written(
     assert folder.read(path=f"{folder.given['path']}/{name}") == [*ONE, *TWO]
 
 
-def test_a_path_that_is_read_as_a_glob_is_found(
-    folder: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A planted bug."""
-    monkeypatch.setattr("abs_spark.datasource.s3.literal", lambda path: path)
+def test_a_path_that_is_read_as_a_glob_is_found(folder: Folder) -> None:
     folder.commits("one", ONE, TWO, path="/[eu] orders")
-    with pytest.raises(AbsError):
+    with planted((s3, "literal", lambda path: path), by=AbsError):
         folder.read(path=f"{folder.given['path']}/[eu] orders")

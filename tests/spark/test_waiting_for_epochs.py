@@ -15,6 +15,7 @@ from abs_core.model import MOVED, Course, Decision, JobState, Recent
 from abs_spark.epochs import waiting
 from abs_spark.epochs.cut import wanted_of
 from abs_spark.epochs.waiting import FIRST_PAUSE, LAST_PAUSE, Wanted, arrived, wait_for
+from tests.planted import planted
 
 NEW = JobState("0" * 16, "job", "target", "lineage", 1, "run")
 
@@ -144,12 +145,11 @@ def any_epoch(state: JobState, wanted: Wanted) -> int | None:
     return state.frontier
 
 
-@pytest.mark.parametrize("planted", [at_the_decision, any_epoch])
+@pytest.mark.parametrize("bug", [at_the_decision, any_epoch])
 def test_the_checks_find_a_wait_that_ends_too_early(
-    monkeypatch: pytest.MonkeyPatch, planted: Callable[[JobState, Wanted], int | None]
+    bug: Callable[[JobState, Wanted], int | None],
 ) -> None:
-    monkeypatch.setattr(waiting, "arrived", planted)
-    with pytest.raises(AssertionError):
+    with planted((waiting, "arrived", bug)):
         test_it_returns_at_the_finish()
 
 
