@@ -41,8 +41,8 @@ class Past:
         decided: its last decision; the epoch is -1 if this generation has made none.
         noted: oldest first.
         sinks: numbers of the sinks that these targets are of.
-        running: the run is under way: only the newest epochs are noted, those before were compared
-            and later decisions are not looked for.
+        running: the run is under way, and has written the epoch that it decides next: later decisions
+            are not looked for.
     """
 
     register: str

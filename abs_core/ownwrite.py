@@ -151,6 +151,7 @@ class OwnWrite(Committer):
     """Whether ``write`` was called for what was offered last."""
     _offered: Offered | None = field(default=None, init=False)
     _untried: HandleName | None = field(default=None, init=False)
+    _inspected: int | None = field(default=None, init=False)
     _left: set[HandleName] = field(default_factory=set, init=False)
 
     def offer(self, offered: Offered, *, first: bool) -> None:
@@ -172,11 +173,12 @@ class OwnWrite(Committer):
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
         """A begin that the target already has would be a register that went back: it is refused."""
-        there = {c.handle: self.has(c.handle) for c in committables}
-        return {
-            handle: Inspection(Outcome.COMMITTED if has else Outcome.PREPARED)
-            for handle, has in there.items()
-        }
+        outcomes: dict[HandleName, Inspection] = {}
+        for begin in (committable.handle for committable in committables):
+            self._inspected = self._version(begin.job)
+            there = is_applied(self._inspected, begin)
+            outcomes[begin] = Inspection(Outcome.COMMITTED if there else Outcome.PREPARED)
+        return outcomes
 
     def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
         """Write what the target does not have.
@@ -254,10 +256,10 @@ class OwnWrite(Committer):
         return [Shown(0, c.rows, f"{_MARK}{token_of(c.handle).version}") for c in there]
 
     def look_back(self, past: Past) -> Sequence[LookedBack]:
-        # The epoch of a run that is under way is written already, with a higher version.
-        if self.applied is None or past.running:
+        if self.applied is None:
             return ()
-        version = self._version(past.job) or 0
+        # Before a decision it was asked a moment ago.
+        version = (self._inspected if past.running else self._version(past.job)) or 0
 
         def is_there(mark: str) -> bool:
             with reading_mark("a write of your own"):
@@ -265,7 +267,7 @@ class OwnWrite(Committer):
 
         why = f"Its version of {past.job} is {version}."
         looks = compared(past, is_there, why)
-        if version > past.decided[0] * EPOCHS + past.decided[1]:
+        if not past.running and version > past.decided[0] * EPOCHS + past.decided[1]:
             looks.append(LookedBack(0, ahead=divmod(version, EPOCHS)))
         return looks
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from abs_core.births import targets
@@ -82,7 +82,9 @@ class Lookout:
         if newest is None or not any(look.gone for look in self._look(newest)):
             return
         state = self._cell.mine(self._who)
-        error = targets.refused(state, self._who, epoch, self._look(past_of(state)))
+        # All that is noted, to name it. What the run itself has written since hides nothing so.
+        past = replace(past_of(state), running=True)
+        error = targets.refused(state, self._who, epoch, self._look(past))
         if error is not None:
             raise error
 

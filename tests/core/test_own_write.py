@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from abs_core.errors import (
     ReplayMismatchError,
     TargetWentBackError,
 )
+from abs_core.lookback import LookedBack, Past
 from abs_core.model import HandleName, JobState
 from abs_core.ownwrite import OwnEpoch, OwnWrite, Promise, Token, token_of
 from abs_core.protocol import RunIdentity
@@ -41,6 +42,8 @@ class World:
     fails: BaseException | None = None
     """Raised by the next write, after its transaction if ``late``, else instead of it."""
     late: bool = False
+    asked: int = 0
+    kind: type[OwnWrite] = OwnWrite
 
     def write(self, rows: Any, token: Token) -> None:
         self.tokens.append(token)
@@ -56,6 +59,7 @@ class World:
             self.versions[token.application] = token.version
 
     def applied(self, application: str) -> int | None:
+        self.asked += 1
         return self.versions.get(application)
 
     @property
@@ -82,7 +86,7 @@ class Run:
         self.world = world
         self.who = RunIdentity("job", lineage, name, "target", adopt, "checkpoint")
         applied = world.applied if promise is Promise.EXACTLY_ONCE else None
-        self.own = OwnWrite(world.write, applied, promise)
+        self.own = world.kind(world.write, applied, promise)
         self.coordinator = Coordinator(
             self.who, world.register, self.own, certificates=world.certificates
         )
@@ -316,6 +320,36 @@ def test_a_target_that_went_back_is_refused(world: World) -> None:
     world.versions, world.rows = kept, Counter(["row 0"])
     with pytest.raises(TargetWentBackError, match=r"no longer has the finished epoch\(s\) 1\."):
         world.run("two").write(2)
+    assert world.rows == {"row 0": 1}
+
+
+class Blind(OwnWrite):
+    def look_back(self, past: Past) -> Sequence[LookedBack]:
+        return () if past.running else super().look_back(past)
+
+
+@pytest.mark.parametrize("planted", [False, True], ids=["sound", "planted"])
+def test_a_target_that_goes_back_while_a_run_goes_on_is_refused_before_the_begin(
+    world: World, planted: bool
+) -> None:
+    """Planted: what it has is not compared then. Its next version hides the loss from every start."""
+    world.kind = Blind if planted else OwnWrite
+    run = world.run("one")
+    run.write(0)
+    kept = dict(world.versions)
+    run.write(1)
+    asked = world.asked
+    run.write(2)
+    assert world.asked - asked == 2, "before and after the write, and no third time"
+    world.versions, world.rows = kept, Counter(["row 0"])
+    if planted:
+        run.write(3)
+        world.run("two").write(4)  # unnoticed
+        assert world.rows == {"row 0": 1, "row 3": 1, "row 4": 1}
+        return
+    with pytest.raises(TargetWentBackError, match=r"no longer has .*epoch\(s\) 1 to 2\."):
+        run.write(3)
+    assert world.state.open == ()
     assert world.rows == {"row 0": 1}
 
 

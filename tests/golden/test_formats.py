@@ -52,6 +52,7 @@ from abs_sinks.deadletters.letter import (
 )
 from abs_sinks.kafka.ledger import LedgerPlace
 from abs_sinks.kafka.letters import letter_records
+from abs_sinks.kafka.lookback import Ends, Topics
 from abs_sinks.kafka.records import COLUMNS, SEGMENT, plan_columns
 from abs_sinks.kafka.register.topic import StoredCells, records_of
 from abs_sinks.kafka.side_topic import Birth
@@ -126,6 +127,10 @@ def _side_topic(value: Birth) -> Format:
 
 def _marker(value: tuple[Upload, ...]) -> Format:
     return Format(value, lambda: uploads_to_text(value).encode(), uploads_from_text)
+
+
+def _kafka_mark(value: Topics) -> Format:
+    return Format(value, lambda: value.to_text().encode(), lambda data: Topics.read(data.decode()))
 
 
 def _winners(value: Decided) -> Format:
@@ -251,6 +256,10 @@ FORMATS = {
     "winners-given-up.json": _winners(Decided(REGISTER, JOB, 4, NO_DECISION, (), "by ann", 7)),
     "side-topic.json": _side_topic(Birth("topic-id", None)),
     "marker.json": _marker(_UPLOADS),
+    "kafka-mark.json": _kafka_mark(Topics({"orders": Ends("id", (17, 0))}, before=True, more=3)),
+    "kafka-mark-leaders.json": _kafka_mark(
+        Topics({"a": Ends("id", (17, 0), leaders=(4, 5)), "b": Ends(None, (1, 2), leaders=(3, 3))})
+    ),
 }
 OLDER = {n for n in FORMATS if n.startswith(("state-", "kafka-cell-", "s3-cell-"))}
 """Today's code writes one more field; the file beside it has it."""
@@ -267,9 +276,7 @@ FORMATS |= {
         RegisterObject(_named(_SINKS), ("1-0-15-2-00112233aabbccdd",), "feedfacecafebeef")
     ),
 }
-_VERSIONED = sorted(
-    name for name in FORMATS if not re.search(r"committable|kafka-cell|marker", name)
-)
+_VERSIONED = sorted(name for name in FORMATS if not re.search(r"committable|kafka-cell|mark", name))
 
 
 @pytest.mark.parametrize("name", sorted({*FORMATS} - OLDER))

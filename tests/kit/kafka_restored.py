@@ -52,13 +52,36 @@ class Restored:
 
         return restore
 
+    def backup_of_all(self) -> Callable[[], None]:
+        """The same for all that the broker has: registers, transactions, and its own state."""
+        data, kept = self._broker.folder / "data", self._folder / "all"
+        self._broker.stop()
+        shutil.copytree(data, kept)
+        self._broker.start()
+
+        def restore() -> None:
+            self._broker.kill()
+            shutil.rmtree(data)
+            shutil.copytree(kept, data)
+            self._broker.start()
+            self._harness.look_anew()
+            close_clusters()
+
+        return restore
+
     def _partitions(self) -> list[Path]:
         return sorted((self._broker.folder / "data").glob(f"{self._harness.topic}-[0-9]*"))
 
 
 @contextmanager
-def open_restored(name: str, partitions: int = PARTITIONS) -> Iterator[TopicHarness]:
-    """A harness as ``open_variant``'s on a broker of its own, whose topic can go back."""
+def open_restored(
+    name: str, partitions: int = PARTITIONS, *, whole: bool = False
+) -> Iterator[TopicHarness]:
+    """A harness as ``open_variant``'s on a broker of its own, whose topic can go back.
+
+    Args:
+        whole: the broker goes back with it.
+    """
     with (
         NativeKafka() as broker,
         tempfile.TemporaryDirectory(prefix="abs-restored-") as folder,
@@ -66,6 +89,8 @@ def open_restored(name: str, partitions: int = PARTITIONS) -> Iterator[TopicHarn
     ):
         if partitions != PARTITIONS:
             harness.widen(partitions)
-        harness.backup = Restored(harness, broker, Path(folder)).backup  # type: ignore[attr-defined]
+        restored = Restored(harness, broker, Path(folder))
+        backup = restored.backup_of_all if whole else restored.backup
+        harness.backup = backup  # type: ignore[attr-defined]
         yield harness
         close_clusters()

@@ -18,6 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Set
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -57,6 +58,20 @@ T = TypeVar("T")
 Partition = tuple[str, int]
 
 _LOST = (KafkaError._TRANSPORT, KafkaError._RESOLVE)
+
+_LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Where a partition ends.
+
+    Args:
+        leader: the epoch of its leader, which rises with each election; None: it does not tell.
+    """
+
+    offset: int
+    leader: int | None
 
 
 class Admin:
@@ -237,28 +252,33 @@ class Admin:
         self.ask(f"making the topic {name} (CREATE)", call)
 
     def offsets(
-        self,
-        asked: Mapping[Partition, OffsetSpec],
-        seconds: float = timeouts.REQUEST_SECONDS,
-        *,
-        uncommitted: bool = False,
+        self, asked: Mapping[Partition, OffsetSpec], seconds: float = timeouts.REQUEST_SECONDS
     ) -> dict[Partition, int]:
         """Offsets of partitions; the end is that of the settings' isolation level.
 
         Under ``read_committed`` this is the last stable offset.
-
-        Args:
-            uncommitted: the end is that of all acknowledged records, whatever the settings.
         """
+        answers = self._listed(asked, self._isolation, seconds)
+        return {place: answer.offset for place, answer in answers.items()}
+
+    def ends(self, places: Iterable[Partition]) -> dict[Partition, End]:
+        """The ends of all acknowledged records, whatever the settings' isolation level."""
+        asked = dict.fromkeys(places, _LATEST)
+        answers = self._listed(asked, IsolationLevel.READ_UNCOMMITTED, timeouts.REQUEST_SECONDS)
+        return {place: End(answer.offset, answer.leader_epoch) for place, answer in answers.items()}
+
+    def _listed(
+        self, asked: Mapping[Partition, OffsetSpec], isolation: IsolationLevel, seconds: float
+    ) -> dict[Partition, Any]:
         if not asked:
             return {}
         specs = {TopicPartition(topic, number): spec for (topic, number), spec in asked.items()}
-        isolation = IsolationLevel.READ_UNCOMMITTED if uncommitted else self._isolation
 
-        def call(client: AdminClient, seconds: float) -> dict[Partition, int]:
+        def call(client: AdminClient, seconds: float) -> dict[Partition, Any]:
             answers = client.list_offsets(specs, isolation_level=isolation, request_timeout=seconds)
             return {
-                (p.topic, p.partition): _offset(p, answer, seconds) for p, answer in answers.items()
+                (p.topic, p.partition): _answered(p, answer, seconds)
+                for p, answer in answers.items()
             }
 
         return self.ask("asking for offsets", call, seconds)
@@ -286,11 +306,11 @@ def fits(pattern: str, topic: str) -> bool:
     return not internal and re.fullmatch(pattern, topic) is not None
 
 
-def _offset(partition: TopicPartition, answer: Future[Any], seconds: float) -> int:
-    """The offset; repeated if the leader is away, or does not know the partition yet."""
+def _answered(partition: TopicPartition, answer: Future[Any], seconds: float) -> Any:
+    """What the leader answers; repeated if it is away, or does not know the partition yet."""
     name = f"{partition.topic}/{partition.partition}"
     try:
-        offset: int = _taken(answer, seconds).offset
+        result = _taken(answer, seconds)
     except KafkaException as error:
         if error.args[0].code() not in UNHEARD:
             raise
@@ -298,12 +318,12 @@ def _offset(partition: TopicPartition, answer: Future[Any], seconds: float) -> i
             f"Kafka: the leader of {name} does not know it: {error.args[0].str()}.",
             remedy="check that the topic exists, then start again.",
         ).of(SYSTEM) from error
-    if offset == OFFSET_INVALID:  # librdkafka's answer, without an error, for a dead leader
+    if result.offset == OFFSET_INVALID:  # librdkafka's answer, without an error, for a dead leader
         raise UnavailableError(
             f"Kafka: the leader of {name} did not return its offsets.",
             remedy="check that the partition has a leader, then start again.",
         ).of(SYSTEM)
-    return offset
+    return result
 
 
 def _taken(answer: Future[Any], seconds: float, passing: Set[int] = frozenset()) -> Any:

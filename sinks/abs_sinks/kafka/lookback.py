@@ -1,7 +1,9 @@
 """Whether a topic went back: by its id, and by where its partitions ended after the last epochs.
 
 Retention moves the beginning of a partition, never its end. Ends that are lower than before are of
-brokers that lost acknowledged records, and a recreated topic has another id.
+brokers that lost acknowledged records, and a recreated topic has another id. What is written since (by
+others, or by this job before it decides) raises the ends again. So the epoch of the leader that told an
+end is noted, too: where a later leader took over with fewer records, it tells where those before end.
 
 Where the ends of an epoch's topics are too long for a mark, they stand in the full mark of the newest
 epoch alone; an older one keeps sums of them, which tell less.
@@ -11,13 +13,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
-
-from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined] # it is there
+from types import MappingProxyType
+from typing import Self
 
 from abs_clients.kafka.cluster import cluster
+from abs_clients.kafka.leader_epochs import Term, ends_of_leaders
 from abs_clients.kafka.topics import TopicFacts, topic_facts, topics_in_time
 from abs_clients.kafka.transactions import listed
 from abs_core.coordinator.rollforward import OFFSETS
@@ -52,7 +54,8 @@ _UNSURE = (
     "release) are not noted, so lost records of the last epochs cannot be told."
 )
 
-_LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+NO_CUTS: Mapping[Term, int] = MappingProxyType({})
+_BEGIN = re.compile(r"([A-Za-z0-9._-]+)-([0-9]+) from ([0-9]+)")
 _PLACE = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)-[0-9]+(?: from .*| and .*)?")
 
 
@@ -63,6 +66,7 @@ class Ends:
     Args:
         id: None: the brokers have none.
         ends: of each partition; none: see ``sums``.
+        leaders: the epoch of the leader that told each end; none: they are not known.
         sums: of the ends of the partitions n, n + ``SUMS``, ...; none: only the id is noted.
         partitions: how many the sums are of.
     """
@@ -71,6 +75,7 @@ class Ends:
     ends: tuple[int, ...]
     sums: tuple[int, ...] = ()
     partitions: int = 0
+    leaders: tuple[int, ...] = ()
 
     def summed(self) -> Ends:
         """The same with sums in place of very many ends."""
@@ -79,12 +84,13 @@ class Ends:
         sums = (sum(self.ends[n::SUMS]) for n in range(SUMS))
         return Ends(self.id, (), tuple(sums), len(self.ends))
 
-    def are_in(self, now: Ends | None, more: int) -> bool | None:
+    def are_in(self, now: Ends | None, more: int, cuts: Sequence[int] = ()) -> bool | None:
         """Whether a topic that shows this now may have what this one has; None: nothing tells.
 
         Args:
             now: None: there is no such topic.
             more: records that follow the noted ends.
+            cuts: up to where the present leaders have the records of the noted ones.
         """
         if now is None or self.id not in (None, now.id):
             return False
@@ -97,7 +103,8 @@ class Ends:
         if more and len(now.ends) == size and sum(ends) < sum(noted) + more:
             return False
         if self.ends:
-            return all(end <= last for end, last in zip(noted, ends, strict=True))
+            there = tuple(map(min, ends, cuts)) if cuts else ends
+            return all(end <= last for end, last in zip(noted, there, strict=True))
         fell = any(noted[n] > sum(ends[n::SUMS]) for n in range(len(noted)))
         return False if fell else None
 
@@ -117,21 +124,25 @@ class Topics:
 
     def to_text(self) -> str:
         of_topics = sorted(self.topics.items())
+        led = {name: _shortest(topic.leaders) for name, topic in of_topics if topic.leaders}
+        leaders = {"leaders": led} if led else {}
         ends = {name: [topic.id, *topic.ends] for name, topic in of_topics}
         sums = {name: [topic.partitions, *topic.sums] for name, topic in of_topics if topic.sums}
         summed = {"sums": sums} if sums else {}
         flags = {"before": True} if self.before else {}
         counts = {"more": self.more} if self.more else {}
-        return json.dumps({"topics": ends, **summed, **flags, **counts}, separators=(",", ":"))
+        return json.dumps(
+            {"topics": ends, **leaders, **summed, **flags, **counts}, separators=(",", ":")
+        )
 
     @classmethod
     def read(cls, mark: str) -> Self:
         """Raises CorruptionError: the text is none of ``to_text``."""
         with reading_mark("Kafka"):
             content = fields(parse(mark))
-            sums = fields(content.get("sums", {}))
+            sums, leaders = (fields(content.get(name, {})) for name in ("sums", "leaders"))
             topics = {
-                name: _read_ends(of(list, ends), of(list, sums.get(name, [0])))
+                name: _read_ends(ends, sums.get(name, [0]), leaders.get(name, []))
                 for name, ends in fields(content["topics"]).items()
             }
             # An older mark does not say that its ends are from before.
@@ -139,19 +150,31 @@ class Topics:
 
     def noted(self, rows: int) -> list[Shown]:
         """What is recorded of an epoch with these rows: the fullest text that fits."""
-        summed = {name: topic.summed() for name, topic in self.topics.items()}
+        alone = {name: replace(topic, leaders=()) for name, topic in self.topics.items()}
+        summed = {name: topic.summed() for name, topic in alone.items()}
         ids = {name: Ends(topic.id, ()) for name, topic in self.topics.items()}
-        texts = [replace(self, topics=topics).to_text() for topics in (self.topics, summed, ids)]
+        ways = (self.topics, alone, summed, ids)
+        texts = [replace(self, topics=topics).to_text() for topics in ways]
         mark = next((text for text in texts if len(text) <= MAX_MARK), texts[-1])
-        full = texts[0] if texts[0] != mark and len(texts[0]) <= MAX_FULL_MARK else ""
+        longer = [text for text in texts[:2] if len(text) <= MAX_FULL_MARK]
+        full = longer[0] if longer and longer[0] != mark else ""
         return [Shown(0, rows, mark, full)] if self.topics else []
 
 
-def _read_ends(ends: list[Any], sums: list[Any]) -> Ends:
-    topic_id, *numbers = ends
-    partitions, *of_groups = map(whole, sums)
+def _read_ends(ends: object, sums: object, leaders: object) -> Ends:
+    topic_id, *numbers = of(list, ends)
+    partitions, *of_groups = map(whole, of(list, sums))
     known_id = None if topic_id is None else text(topic_id)
-    return Ends(known_id, tuple(map(whole, numbers)), tuple(of_groups), partitions)
+    led = tuple(map(whole, of(list, leaders)))
+    led *= len(numbers) if len(led) == 1 else 1
+    if led and len(led) != len(numbers):
+        raise ValueError(f"{len(led)} leaders for {len(numbers)} ends")
+    return Ends(known_id, tuple(map(whole, numbers)), tuple(of_groups), partitions, led)
+
+
+def _shortest(leaders: tuple[int, ...]) -> tuple[int, ...]:
+    """One number, where all are the same."""
+    return leaders[:1] if len(set(leaders)) == 1 else leaders
 
 
 def shown(
@@ -173,22 +196,83 @@ def shown(
     return Topics(topics, before, more).noted(rows)
 
 
-def look_back(options: KafkaOptions, past: Past) -> list[LookedBack]:
-    """Compare ids and ends with the noted ones."""
-    names = {name for note in past.noted for name in Topics.read(note.mark).topics}
+def look_back(
+    options: KafkaOptions, past: Past, own: Sequence[Committable] = ()
+) -> list[LookedBack]:
+    """Compare ids and ends with the noted ones.
+
+    Args:
+        own: what the topics hold of the epoch that is being decided; it is behind all noted ends.
+    """
+    begins = _begins_of(own)
+    noted = [topic for note in past.noted for topic in Topics.read(note.mark).topics.items()]
+    names = {name for name, _ in noted}
     facts = topics_in_time(options.kafka, sorted(names), again=True) if names else {}
-    # Of topics that a column names, old ones may be deleted on purpose.
-    looks = compare(past, _now(options, facts), every=options.topic is not None)
+    same = all(name in facts and topic.id in (None, facts[name].id) for name, topic in noted)
+
+    def looked() -> list[LookedBack]:
+        now = before(_now(options, facts), begins)
+        cuts = ends_of_leaders(options.kafka, _former(noted, now))
+        # Of topics that a column names, old ones may be deleted on purpose.
+        return compare(past, now, cuts, every=options.topic is not None)
+
+    # A broker that was stopped may answer by what it had before another led.
+    looks = cluster(options.kafka).admin.until_heard(
+        looked, lambda looks: same and any(look.gone for look in looks)
+    )
     ahead = [] if past.running else _later(options, past)[-1:]
     return [*looks, *(LookedBack(0, ahead=position) for position in ahead)]
 
 
-def compare(past: Past, now: Mapping[str, Ends], *, every: bool) -> list[LookedBack]:
-    """Compare the noted topics with what they show now; ``every`` as in ``lookback.compared``."""
+def before(now: Mapping[str, Ends], begins: Mapping[tuple[str, int], int]) -> dict[str, Ends]:
+    """The topics as they were before the records that begin there."""
+    return {
+        name: replace(
+            topic,
+            ends=tuple(min(end, begins.get((name, n), end)) for n, end in enumerate(topic.ends)),
+        )
+        for name, topic in now.items()
+    }
+
+
+def ends_of(options: KafkaOptions) -> dict[str, Ends]:
+    """The topic as it is now; nothing where each record names its own."""
+    return _now(options, topic_facts(options.kafka, {options.topic})) if options.topic else {}
+
+
+def _former(noted: Iterable[tuple[str, Ends]], now: Mapping[str, Ends]) -> Iterator[Term]:
+    """The noted leaders that lead no more."""
+    for name, topic in noted:
+        leaders = now[name].leaders if name in now else ()
+        pairs = enumerate(zip(topic.leaders, leaders, strict=False))
+        yield from ((name, n, before) for n, (before, leader) in pairs if before != leader)
+
+
+def compare(
+    past: Past, now: Mapping[str, Ends], cuts: Mapping[Term, int] = NO_CUTS, *, every: bool
+) -> list[LookedBack]:
+    """Compare the noted topics with what they show now.
+
+    Args:
+        cuts: where the records of leaders end that lead no more.
+        every: as in ``lookback.compared``.
+    """
+
+    def is_in(name: str, topic: Ends, more: int) -> bool | None:
+        there = now.get(name)
+        if there is None or not there.leaders or len(there.leaders) < len(topic.leaders):
+            return topic.are_in(there, more)
+        pairs = zip(topic.leaders, there.leaders, there.ends, strict=False)
+        # Leaders' epochs fall only if the brokers' own state was restored.
+        kept = [
+            cuts.get((name, n, before), end) if before <= leader else -1
+            for n, (before, leader, end) in enumerate(pairs)
+        ]
+        return topic.are_in(there, more, kept)
 
     def is_there(mark: str) -> bool | None:
         noted = Topics.read(mark)
-        are = {topic.are_in(now.get(name), noted.more) for name, topic in noted.topics.items()}
+        are = {is_in(name, topic, noted.more) for name, topic in noted.topics.items()}
         return False if False in are else None if None in are else True
 
     why = "A topic of them is gone or was created again, or a partition ends before their records."
@@ -246,6 +330,16 @@ def _reading(options: KafkaOptions, topics: Mapping[str, Ends]) -> Reading:
     return Reading("abs-kafka", settings)
 
 
+def _begins_of(committables: Sequence[Committable]) -> dict[tuple[str, int], int]:
+    """The offset of the first record of these handles in each partition, where they tell."""
+    begins: dict[tuple[str, int], int] = {}
+    for committable in committables:
+        for topic, number, offset in _BEGIN.findall(dict(committable.extra).get(OFFSETS, "")):
+            place = topic, int(number)
+            begins[place] = min(int(offset), begins.get(place, int(offset)))
+    return begins
+
+
 def _topics_of(committables: Sequence[Committable]) -> set[str]:
     places = (dict(c.extra).get(OFFSETS, "").split(", ") for c in committables)
     matches = (_PLACE.fullmatch(place) for several in places for place in several)
@@ -257,12 +351,15 @@ def _now(options: KafkaOptions, facts: Mapping[str, TopicFacts]) -> dict[str, En
     small = [topic for topic in facts.values() if topic.partitions <= MAX_ENDS]
     places = [(topic.name, n) for topic in small for n in range(topic.partitions)]
     admin = cluster(options.kafka).admin
-    ends = admin.offsets(dict.fromkeys(places, _LATEST), uncommitted=True)
-    numbers = {topic.name: range(topic.partitions) for topic in small}
-    return {
-        name: Ends(topic.id, tuple(ends[name, n] for n in numbers.get(name, ())))
-        for name, topic in facts.items()
-    }
+    ends = admin.ends(places)
+
+    def of_topic(topic: TopicFacts) -> Ends:
+        of_each = [ends[topic.name, n] for n in range(topic.partitions) if (topic.name, n) in ends]
+        leaders = [end.leader for end in of_each if end.leader is not None]
+        led = tuple(leaders) if len(leaders) == len(of_each) else ()
+        return Ends(topic.id, tuple(end.offset for end in of_each), leaders=led)
+
+    return {name: of_topic(topic) for name, topic in facts.items()}
 
 
 def _later(options: KafkaOptions, past: Past) -> list[Position]:

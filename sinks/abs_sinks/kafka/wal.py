@@ -139,6 +139,7 @@ class WalCommitter(Committer):
         self._options = options
         self._store = store
         self._register = KafkaRegister(options)
+        self._ends: Mapping[str, lookback.Ends] = {}
 
     def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
         """See ``Committer``. It changes nothing that a reader with read_committed sees.
@@ -147,6 +148,8 @@ class WalCommitter(Committer):
             RowError, RefusedError, SchemaError: the brokers do not accept the records.
             NotPreparedError, CorruptionError: a segment is not as it was pre-committed.
         """
+        # A rehearsal raises them, and would hide what is gone.
+        self._ends = lookback.ends_of(self._options)
         for job, of_job in by_job(committables).items():
             Rehearsal(self._options, self._store, job, self._sends).run(of_job)
         return committables
@@ -200,7 +203,7 @@ class WalCommitter(Committer):
     def look_back(self, past: Past) -> Sequence[LookedBack]:
         """See ``Committer``: whether the ledger has later handles. 2pc's committer looks at topics."""
         if past.running:
-            return ()
+            return lookback.compare(past, self._ends, every=True) if self._ends else ()
         newest = newest_of(self._ledger(past.job)[1], past.register)
         positions = [(handle.generation, handle.epoch) for handle in newest]
         return [LookedBack(0, ahead=ahead) for ahead in positions if ahead > past.decided]

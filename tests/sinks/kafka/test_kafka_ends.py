@@ -12,6 +12,7 @@ from abs_core.errors import CorruptionError
 from abs_core.lookback import LookedBack, Noted, Past
 from abs_core.model import MAX_FULL_MARK, MAX_MARK, Shown
 from abs_sinks.kafka.lookback import MAX_ENDS, SUMS, Ends, Topics, compare
+from tests.kit.kafka_elections import Log
 
 MOST = 10**15 - 1
 
@@ -89,3 +90,47 @@ def test_above_the_limit_a_start_says_that_it_cannot_tell() -> None:
 def test_damaged_ends_are_told(mark: str) -> None:
     with pytest.raises(CorruptionError, match="cannot be read"):
         Topics.read(mark)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=12), st.data())
+def test_records_that_an_election_has_cut_off_are_told_whatever_was_written_since(
+    steps: list[tuple[int, int]], data: Any
+) -> None:
+    """Each step writes some records, then may elect a leader that lacks some of the last ones."""
+    log, noted = Log(), list[tuple[str, int, int, int]]()
+    for written, missing in steps:
+        log.write(written)
+        ends = Ends("id", (log.end, 7), leaders=(log.leader, 0))
+        [shown] = Topics({"t": ends}).noted(1)
+        noted.append((shown.mark, log.end, log.leader, len(log.cuts)))
+        if missing:
+            log.elect(missing - 1)
+    now = {"t": Ends("id", (log.end, 7), leaders=(log.leader, 0))}
+    for mark, end, leader, at in noted:
+        lost = any(cut < end for cut in log.cuts[at:])
+        cuts = {("t", 0, leader): log.end_of(leader)} if leader != log.leader else {}
+        past = Past("", "job", (1, 0), (Noted(0, 0, mark),))
+        looks = compare(past, now, cuts, every=True)
+        assert bool(looks) == lost, f"an end of {end} under leader {leader}"
+        # A mark without leaders, as an older release made it, tells less, and nothing untrue.
+        older = Topics({"t": Ends("id", (end, 7))}).to_text()
+        plain = compare(Past("", "job", (1, 0), (Noted(0, 0, older),)), now, cuts, every=True)
+        assert lost or not plain
+
+
+def test_a_leader_below_the_noted_one_is_of_brokers_that_were_restored() -> None:
+    mark = Topics({"t": Ends("id", (5,), leaders=(3,))}).to_text()
+    past = Past("", "job", (1, 0), (Noted(0, 0, mark),))
+    for leader, gone in ((2, True), (3, False), (4, False)):
+        now = {"t": Ends("id", (9,), leaders=(leader,))}
+        assert bool(compare(past, now, every=True)) == gone
+
+
+def test_leaders_take_the_place_that_is_left() -> None:
+    same = Topics({"t": Ends("id", (1, 2, 3), leaders=(4, 4, 4))}).to_text()
+    assert '"leaders":{"t":[4]}' in same
+    assert Topics.read(same).topics["t"].leaders == (4, 4, 4)
+    [shown] = Topics({"t": Ends("id", (MOST,) * MAX_ENDS, leaders=tuple(range(MAX_ENDS)))}).noted(1)
+    assert Topics.read(shown.full).topics["t"].ends == (MOST,) * MAX_ENDS
+    with pytest.raises(CorruptionError, match="cannot be read"):
+        Topics.read('{"topics":{"t":["id",1,2]},"leaders":{"t":[1,2,3]}}')
