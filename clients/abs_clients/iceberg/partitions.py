@@ -148,6 +148,14 @@ def unwritable(spec: PartitionSpec, schema: Schema) -> Iterator[str]:
             yield name
 
 
+def sources_of(spec: PartitionSpec, schema: Schema) -> Iterator[str]:
+    """The columns that values of partitions are made of; a void field, which has none, needs none."""
+    for field in spec.fields:
+        path = source_of(field, schema)
+        if path and not isinstance(field.transform, VoidTransform):
+            yield path[0]
+
+
 def source_of(field: PartitionField, schema: Schema) -> list[str]:
     """The names that lead to a field's column; none if the column is gone."""
     return _path(schema.fields, field.source_id)

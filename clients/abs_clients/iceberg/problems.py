@@ -121,15 +121,18 @@ def check_location(location: str) -> None:
         )
 
 
-def check_version(version: int) -> None:
-    """Refuse to commit to a table that has become one of a newer format since its files were decided.
+def check_commit(table: Table) -> None:
+    """Refuse to commit to a table that was changed so since its files were decided.
 
     Raises:
         RefusedError: the library would fail half-way, in an error that names nothing.
     """
+    version = table.metadata.format_version
     if version > VERSION:
         raise RefusedError(
             f"The table has format version {version} now, which pyiceberg does not write.",
             remedy="if nobody has written to it since it had version 2, give the catalog its metadata "
             "file of before again: drop it without purge, then register_table",
         )
+    for problem, remedy in _of_properties(table):
+        raise RefusedError(problem, remedy=remedy.rstrip("."))

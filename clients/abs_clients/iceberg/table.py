@@ -38,11 +38,11 @@ from abs_clients.iceberg.append import append
 from abs_clients.iceberg.entries import Added, Entries, added, file_schema, misfits
 from abs_clients.iceberg.errors import ConflictError, mapped, text_of
 from abs_clients.iceberg.history import history_of, is_ancestor
-from abs_clients.iceberg.partitions import named, source_of
+from abs_clients.iceberg.partitions import named, sources_of
 from abs_clients.iceberg.problems import (
     Problem,
+    check_commit,
     check_location,
-    check_version,
     notes_of,
     problems_of,
 )
@@ -151,8 +151,11 @@ class IcebergTable:
         with mapped(f"adding columns to the Iceberg table {self.name}"):
             table = self._loaded()
             table.catalog = cast("Catalog", _Keeping(table.catalog))
+            names = {field.name for field in table.schema().fields}
+            # One that is there by now stays as it is: the library would give it the wider type.
+            lacking = pa.schema([column for column in columns if column.name not in names])
             with suppress(ConflictError), table.update_schema() as schema:
-                schema.union_by_name(columns)
+                schema.union_by_name(lacking)
 
     def vend(self) -> Vended:
         """Credentials for the table's files, see ``abs_clients.s3.server.Vendor``.
@@ -216,8 +219,7 @@ class IcebergSnapshot:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        paths = (source_of(field, self._table.schema()) for field in self._table.spec().fields)
-        return tuple(path[0] for path in paths if path)
+        return tuple(sources_of(self._table.spec(), self._table.schema()))
 
     def problems(self) -> list[Problem]:
         """What of this table a writer of plain files cannot keep, and what is to be done instead."""
@@ -247,8 +249,11 @@ class IcebergSnapshot:
         return Entries(self._table.metadata)
 
     def version_of(self, application: str) -> int | None:
-        version = self._table.properties.get(application)
-        return None if version is None else int(version)
+        # A person may remove the property, and snapshots expire: either tells it.
+        summaries = (snapshot.summary for snapshot in self._table.metadata.snapshots)
+        entries = [one.additional_properties for one in summaries if one is not None]
+        versions = (one.get(application) for one in (self._table.properties, *entries))
+        return max((int(version) for version in versions if version is not None), default=None)
 
     def place_of(self, mark: Any) -> str | None:
         """Sequence number and id of the mark's snapshot; None if it has expired."""
@@ -270,7 +275,7 @@ class IcebergSnapshot:
         self._table.catalog = cast("Catalog", _Keeping(self._table.catalog))
         self._table.metadata = _slim(self._table.metadata)
         with mapped(f"committing to the Iceberg table {self._name}"):
-            check_version(self._table.metadata.format_version)
+            check_commit(self._table)
             try:
                 self._commit(self._table.transaction(), files, mark, columns)
             except ConflictError:

@@ -36,7 +36,7 @@ from abs_core.model import (
 )
 from abs_core.strictjson import of, parse, reading, text, whole
 from abs_sinks.lake import lookback
-from abs_sinks.lake.fit import fit, unfit
+from abs_sinks.lake.fit import demanding, fit, unfit
 from abs_sinks.lake.table import AddedFile, LakeTable, Mark, Snapshot
 from abs_sinks.s3.partitions import NULL_FOLDER
 from abs_sinks.s3.uploads import uploads_of
@@ -251,10 +251,10 @@ class LakeCommitter(Committer):
             misfits = snapshot.misfits(schema)
             if misfits is None:
                 self._check_layout(snapshot, share)
-                fitted = fit(snapshot, schema, (), "add" if adds else "fail")
+                fitted = fit(snapshot, schema, (), "add" if adds else "fail", in_files=True)
                 _check_required(fitted.required, had)
                 columns |= {field.name: field for field in fitted.added}
-            elif misfits and not decided:
+            elif not decided and (misfits := [*misfits, *demanding(snapshot.schema)]):
                 raise unfit(misfits)
         return pa.schema(columns.values())
 

@@ -53,12 +53,19 @@ def plain_schema(
 
 
 def fit(
-    snapshot: Snapshot, schema: pa.Schema, partitionby: Sequence[str], change: str = "fail"
+    snapshot: Snapshot,
+    schema: pa.Schema,
+    partitionby: Sequence[str],
+    change: str = "fail",
+    *,
+    in_files: bool = False,
 ) -> Fit:
     """Check the input, as ``plain_schema`` made it, against the table.
 
     Args:
         change: one of ``CHANGES``.
+        in_files: it is the schema of files that are written: parts of structs that the table got since
+            then are NULL in their rows, for each reader.
 
     Raises:
         SchemaError: columns or types differ, or the table asks what is not kept here.
@@ -81,9 +88,9 @@ def fit(
     required = tuple(name for name, field in wanted.items() if not field.nullable)
     misfits = [
         *unwritable(schema),
-        *_misfits(schema, wanted, (*required, *snapshot.sources)),
+        *_misfits(schema, wanted, (*required, *snapshot.sources), in_files=in_files),
         *(f"{field.name} is not in the table" for field in added if change == "fail"),
-        *(_never_added(added, wanted) if change == "add" else ()),
+        *_by_case_alone(added, schema.names, wanted, change),
         *(
             f"{n} is a moment with a zone, which engines read differently as a partition"
             for n in partitions
@@ -131,14 +138,17 @@ def _unwritable(kind: pa.DataType) -> Iterator[str]:
 
 
 def _misfits(
-    given: pa.Schema, wanted: Mapping[str, pa.Field], demanded: Sequence[str]
+    given: pa.Schema,
+    wanted: Mapping[str, pa.Field],
+    demanded: Sequence[str],
+    *,
+    in_files: bool,
 ) -> Iterator[str]:
     for field in given:
         other = wanted.get(field.name)
-        if other is not None and field.type not in (
-            plain_type(other.type),
-            plain_type(with_uuids_as_text(other.type)),
-        ):
+        if other is None or _is_read_as(field.type, plain_type(other.type), in_files=in_files):
+            continue
+        if field.type != plain_type(with_uuids_as_text(other.type)):
             yield (
                 f"{field.name} is {type_name(field.type)}, "
                 f"in the table {type_name(plain_type(other.type))}"
@@ -146,18 +156,54 @@ def _misfits(
     for name in dict.fromkeys(demanded):
         if name not in given.names:
             yield f"{name} is missing, which the table demands"
-    for field in wanted.values():
+    yield from demanding(wanted.values())
+
+
+def demanding(fields: Iterable[pa.Field]) -> Iterator[str]:
+    """Columns of a table with parts that must not be NULL, which are not looked at."""
+    for field in fields:
         if _demands(field.type):
             yield f"{field.name} has parts that must not be NULL in the table"
 
 
-def _never_added(added: Sequence[pa.Field], wanted: Mapping[str, pa.Field]) -> Iterator[str]:
-    """Spark finds columns whatever their case, so two that differ by it alone cannot be read."""
+def _is_read_as(written: pa.DataType, now: pa.DataType, *, in_files: bool) -> bool:
+    """Whether a column of this plain type is the table's; see ``fit``."""
+    if written == now or not in_files:
+        return bool(written == now)
+    types = pa.types
+    if types.is_struct(written) and types.is_struct(now):
+        parts = {field.name: field.type for field in now}
+        return all(
+            field.name in parts and _is_read_as(field.type, parts[field.name], in_files=True)
+            for field in written
+        )
+    if types.is_list(written) and types.is_list(now):
+        return _is_read_as(written.value_type, now.value_type, in_files=True)
+    if types.is_map(written) and types.is_map(now):
+        return written.key_type == now.key_type and _is_read_as(
+            written.item_type, now.item_type, in_files=True
+        )
+    return False
+
+
+def _by_case_alone(
+    lacking: Sequence[pa.Field], names: Sequence[str], wanted: Mapping[str, pa.Field], change: str
+) -> Iterator[str]:
+    """Spark finds columns whatever their case: one that differs by it alone is the table's own.
+
+    Two such columns cannot be read, and one that is ignored would be NULL in the table.
+
+    Args:
+        lacking: columns of the input that the table lacks under their very name.
+        names: of all columns that are written.
+    """
     cases = {name.lower(): name for name in wanted}
-    for field in added:
-        if field.name.lower() in cases:
-            yield f"{field.name} is {cases[field.name.lower()]} in the table"
-    yield from alike(added)
+    for field in lacking if change != "fail" else ():
+        name = cases.get(field.name.lower())
+        if name is not None and (change == "add" or name not in names):
+            yield f"{field.name} is {name} in the table"
+    if change == "add":
+        yield from alike(lacking)
 
 
 def alike(fields: Iterable[pa.Field], path: str = "") -> Iterator[str]:

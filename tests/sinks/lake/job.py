@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,15 @@ from tests.sinks.iceberg.harness import TableHarness as IcebergHarness
 
 
 class Job:
-    """A job whose epochs have one task each."""
+    """A job whose epochs have one task each.
 
-    def __init__(self, kind: str, folder: Path, **given: str) -> None:
+    Args:
+        catalog: of an Iceberg table, one that many tests use; else one of its own in SQLite.
+    """
+
+    def __init__(
+        self, kind: str, folder: Path, catalog: Mapping[str, str] | None = None, **given: str
+    ) -> None:
         self.kind = kind
         if kind == "delta":
             self.options: Any = DeltaOptions.parse(
@@ -30,13 +36,15 @@ class Job:
             )
             self.sink: Any = DeltaSink
         else:
-            self.harness = IcebergHarness(folder, None, given)
+            self.harness = IcebergHarness(folder, None, given, catalog=catalog)
             self.options, self.sink = self.harness.options, IcebergSink
 
-    def epoch(self, number: int, batch: pa.RecordBatch, cut: str = "", **options: Any) -> None:
+    def epoch(
+        self, number: int, batch: pa.RecordBatch, cut: Cut | None = None, **options: Any
+    ) -> None:
         """With a cut the coordinator ends there."""
         sink = self.sink(replace(self.options, **options), batch.schema)
-        run = Run(sink, "job", cut=Cut(cut) if cut else None)
+        run = Run(sink, "job", cut=cut)
         attempt = run.attempt(number, 0)
         try:
             attempt.writer.write(batch)
@@ -48,7 +56,12 @@ class Job:
 
     def decided(self, number: int, batch: pa.RecordBatch, **options: Any) -> None:
         with pytest.raises(Halted):
-            self.epoch(number, batch, cut="commit", **options)
+            self.epoch(number, batch, cut=Cut("commit"), **options)
+
+    def committed(self, number: int, batch: pa.RecordBatch) -> None:
+        """The coordinator ends before the register knows of the commit."""
+        with pytest.raises(Halted):
+            self.epoch(number, batch, cut=Cut("commit", handles=1))
 
     def refused(self, why: str, rows: pa.RecordBatch, change: Callable[[], None]) -> None:
         """Its table changes between task and decision, and nothing is decided."""
@@ -68,7 +81,7 @@ class Job:
 
     @property
     def table(self) -> Table:
-        return self.harness.foreign.load_table("db.t")
+        return self.harness.foreign.load_table(self.harness.name)
 
     @property
     def path(self) -> str:

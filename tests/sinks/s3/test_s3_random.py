@@ -125,6 +125,15 @@ class Dataset:
             return None
         return str(value).lower() if isinstance(value, bool) else str(value)
 
+    def in_spark(self) -> str:
+        """The schema, as Spark's reader takes it."""
+        return ", ".join(f"{name} {spark_type(kind)}" for name, kind in self.kinds.items())
+
+    def read_by_spark(self, name: str) -> Callable[[Any], Any]:
+        """What Spark reads of a value: in folders and in CSV an empty text is NULL."""
+        empty = self.format == "csv" or name in self.folders
+        return lambda value: None if empty and value == "" else value
+
     def plain(self) -> dict[str, tuple[str, Callable[[Any], Any]]]:
         """SQL that any engine answers alike for each column, and what it must be."""
         asked: dict[str, tuple[str, Callable[[Any], Any]]] = {}
@@ -136,6 +145,47 @@ class Dataset:
             else:
                 asked[name] = name, lambda value: value
         return asked
+
+
+IN_SPARK: dict[str, dict[str, str]] = {
+    "parquet": {},
+    "json": {},
+    "csv": {
+        "header": "true",
+        "escape": '"',
+        "multiLine": "true",
+        "nanValue": "nan",
+        "positiveInf": "inf",
+        "negativeInf": "-inf",
+    },
+}
+"""What the page asks Spark's reader of each format for."""
+
+SPARKS: dict[pa.DataType, str] = {
+    pa.int32(): "INT",
+    pa.int64(): "BIGINT",
+    pa.float32(): "FLOAT",
+    pa.float64(): "DOUBLE",
+    pa.bool_(): "BOOLEAN",
+    pa.string(): "STRING",
+    pa.binary(): "BINARY",
+    pa.date32(): "DATE",
+    pa.timestamp("us"): "TIMESTAMP_NTZ",
+    pa.timestamp("us", "UTC"): "TIMESTAMP",
+}
+
+
+def spark_type(kind: pa.DataType) -> str:
+    """Spark's name of a type."""
+    if pa.types.is_decimal(kind):
+        return f"DECIMAL({kind.precision}, {kind.scale})"
+    if pa.types.is_list(kind):
+        return f"ARRAY<{spark_type(kind.value_type)}>"
+    if pa.types.is_map(kind):
+        return f"MAP<{spark_type(kind.key_type)}, {spark_type(kind.item_type)}>"
+    if pa.types.is_struct(kind):
+        return f"STRUCT<{', '.join(f'{part.name}: {spark_type(part.type)}' for part in kind)}>"
+    return SPARKS[kind]
 
 
 def read_inside(file: Path, form: str) -> list[dict[str, Any]]:
@@ -230,20 +280,24 @@ def test_foreign_readers_see_what_was_written(
 def test_spark_reads_what_was_written(
     store: S3Service, given: Mapping[str, str], tmp_path: Path
 ) -> None:
-    worlds = [lived(number, store, given, tmp_path) for number in range(200, 230)]
-    worlds = [data for data in worlds if data.rows and data.format == "parquet"]
-    assert len(worlds) > 5
+    worlds = [lived(number, store, given, tmp_path) for number in range(200, 260)]
+    worlds = [data for data in worlds if data.rows and data.format in IN_SPARK]
+    assert {data.format for data in worlds} == IN_SPARK.keys()
+    copies = [tmp_path / f"copy{number}" for number in range(len(worlds))]
     asked = [
         [
-            "parquet",
+            data.format,
             str(data.local),
-            [f"{sql} AS {name}" for name, (sql, _) in data.plain().items()],
+            ["*"],
+            {"to": str(copy), "schema": data.in_spark(), "options": IN_SPARK[data.format]},
         ]
-        for data in worlds
+        for data, copy in zip(worlds, copies, strict=True)
     ]
-    for data, rows in zip(worlds, ask_with_file("read_tables.py", tmp_path, asked), strict=True):
-        due = data.due({name: form for name, (_, form) in data.plain().items()})
-        assert [shown(row) for row in sorted(rows, key=lambda row: int(row["id"]))] == due
+    ask_with_file("read_tables.py", tmp_path, asked)
+    for data, copy in zip(worlds, copies, strict=True):
+        rows = sorted(pq.read_table(copy).to_pylist(), key=lambda row: int(row["id"]))
+        due = data.due({name: data.read_by_spark(name) for name in data.kinds})
+        assert list(map(shown, rows)) == due, (data.local.name, data.format)
 
 
 # Planted.

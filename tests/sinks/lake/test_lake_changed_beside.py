@@ -1,0 +1,373 @@
+"""What others change of a table, and of its properties, beside a job: more of the same kinds.
+
+Each was a wrong value or a stuck job once; ``tests/spark/test_spark_lake_ddl.py`` does likewise by
+Spark's own SQL.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyiceberg.expressions import EqualTo
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.table.snapshots import Summary
+from pyiceberg.table.statistics import BlobMetadata, StatisticsFile
+from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTransform
+from pyiceberg.types import DecimalType, LongType
+
+from abs_clients.iceberg import problems
+from abs_core.errors import RefusedError, SchemaError
+from abs_sinks.lake.table import Mark
+from abs_testing.engine import Run
+from tests.sinks.lake.job import Job, batch
+from tests.sinks.lake.test_lake_tables_of_others import iceberg, rows, set_properties
+
+KINDS = ["delta", "iceberg"]
+STRUCT = pa.struct([("a", pa.int64())])
+WIDER = pa.struct([("a", pa.int64()), ("b", pa.string())])
+
+
+# Names.
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("change", ["fail", "ignore", "add"])
+def test_a_name_that_differs_by_case_alone_is_never_left_out(
+    kind: str, change: str, tmp_path: Path
+) -> None:
+    """Under ``ignore`` the table's own column was NULL, and nobody was told."""
+    job = Job(kind, tmp_path)
+    job.epoch(0, rows(1))
+    with pytest.raises(SchemaError, match=r"Text is (text|not) in the table"):
+        job.epoch(1, batch(id=[2], Text=["t2"]), schemachange=change)
+    assert job.rows() == rows(1).to_pylist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_second_column_that_differs_by_case_alone_is_ignored(kind: str, tmp_path: Path) -> None:
+    job = Job(kind, tmp_path)
+    job.epoch(0, rows(1))
+    job.epoch(1, batch(id=[2], text=["t2"], Text=["no"]), schemachange="ignore")
+    assert job.rows() == rows(1, 2).to_pylist()
+
+
+# Columns.
+
+
+def test_a_part_that_must_not_be_null_by_now_is_refused_before_the_decision(tmp_path: Path) -> None:
+    job = iceberg(tmp_path, pa.schema([("id", pa.int64()), ("s", STRUCT)]))
+
+    def required() -> None:
+        with job.table.update_schema(allow_incompatible_changes=True) as schema:
+            schema.update_column(("s", "a"), required=True)
+
+    nulls = batch(id=[1], s=pa.array([{"a": None}], STRUCT))
+    job.refused("s has parts that must not be NULL in the table", nulls, required)
+    assert job.rows() == []
+
+
+def with_part(job: Job) -> None:
+    """Another writer's rows have a part more; they are in the table afterwards."""
+    more = pa.table({"id": [9], "s": pa.array([[{"a": 9, "b": "b9"}]], pa.list_(WIDER))})
+    write_deltalake(job.path, more, mode="append", schema_mode="merge")
+
+
+@pytest.mark.parametrize("decided", [True, False])
+def test_a_part_of_a_struct_that_came_beside_a_delta_job_is_null_in_its_rows(
+    decided: bool, tmp_path: Path
+) -> None:
+    """Nobody can take such a part away again: the decision could never be committed."""
+    job = Job("delta", tmp_path)
+
+    def of(number: int) -> pa.RecordBatch:
+        return batch(id=[number], s=pa.array([[{"a": number}]], pa.list_(STRUCT)))
+
+    job.epoch(0, of(0))
+    if decided:
+        job.decided(1, of(1))
+        with_part(job)
+        wider = pa.array([[{"a": 2, "b": "b2"}]], pa.list_(WIDER))
+        job.epoch(2, batch(id=[2], s=wider))
+    else:
+        run = Run(job.sink(job.options, of(1).schema), "job")
+        attempt = run.attempt(1, 0)
+        attempt.writer.write(of(1))
+        attempt._rows += 1
+        made = attempt.pre_commit()
+        with_part(job)
+        run.commit(1, [made])
+    with pytest.raises(SchemaError, match="s is array<"):
+        job.epoch(3, of(3))
+    seen = {row["id"]: row["s"][0] for row in job.rows()}
+    due = {0: None, 1: None, 9: "b9"} | ({2: "b2"} if decided else {})
+    assert seen == {number: {"a": number, "b": b} for number, b in due.items()}
+
+
+def test_a_part_of_another_type_beside_a_delta_job_is_refused(tmp_path: Path) -> None:
+    job = Job("delta", tmp_path)
+    job.epoch(0, batch(id=[0], s=pa.array([{"a": 0}], STRUCT)))
+    job.decided(1, batch(id=[1], s=pa.array([{"a": 1}], STRUCT)))
+    other = pa.struct([("a", pa.string()), ("b", pa.string())])
+    table = pa.table({"id": [9], "s": pa.array([{"a": "x", "b": "y"}], other)})
+    write_deltalake(job.path, table, mode="overwrite", schema_mode="overwrite")
+    with pytest.raises(RefusedError, match="s is struct<"):
+        job.epoch(2, batch(id=[2], s=pa.array([{"a": "2", "b": "2"}], other)))
+
+
+def test_a_column_that_somebody_adds_at_the_same_moment_keeps_its_type(tmp_path: Path) -> None:
+    """The library gives a column the wider type where it is there already."""
+    job = iceberg(tmp_path)
+    with job.table.update_schema() as schema:
+        schema.union_by_name(pa.schema([("n", pa.int32())]))
+    job.options.address.widen(pa.schema([("n", pa.int64()), ("m", pa.int64())]))
+    kinds = {field.name: str(field.field_type) for field in job.table.schema().fields}
+    assert kinds == {"id": "long", "text": "string", "n": "int", "m": "long"}
+    with pytest.raises(SchemaError, match="n is bigint, in the table int"):
+        job.epoch(0, rows(1).append_column("n", pa.array([1])), schemachange="add")
+
+
+def test_a_column_that_an_epoch_adds_leaves_the_rest_of_a_delta_table_as_it_is(
+    tmp_path: Path,
+) -> None:
+    """Comments, the table's name and description, and its properties."""
+    job = Job("delta", tmp_path)
+    comment = pa.field("id", pa.int64(), metadata={b"comment": b"a number"})
+    DeltaTable.create(
+        job.path,
+        pa.schema([comment]),
+        name="payments",
+        description="all of them",
+        configuration={"delta.appendOnly": "true"},
+    )
+    before = DeltaTable(job.path)
+    job.epoch(0, rows(1), schemachange="add")
+    after = DeltaTable(job.path)
+    assert (
+        json.loads(after.schema().to_json())["fields"][:1]
+        == (json.loads(before.schema().to_json())["fields"])
+    )
+    told = [
+        (m.id, m.name, m.description, m.configuration, m.created_time)
+        for m in (before.metadata(), after.metadata())
+    ]
+    assert told[0] == told[1]
+    assert job.rows() == rows(1).to_pylist()
+
+
+# Partitions.
+
+
+def test_a_field_that_version_1_made_void_asks_for_no_column(tmp_path: Path) -> None:
+    job = iceberg(tmp_path, properties={"format-version": "1"})
+    with job.table.update_spec() as spec:
+        spec.add_field("text", TruncateTransform(2), "t")
+    job.epoch(0, rows(1))
+    with job.table.update_spec() as spec:
+        spec.remove_field("t")
+    job.epoch(1, batch(id=[2]))
+    assert job.rows() == [{"id": 1, "text": "t1"}, {"id": 2, "text": None}]
+
+
+def test_a_partition_whose_column_gets_a_wider_type_is_found_by_filters(tmp_path: Path) -> None:
+    kinds = pa.schema([("id", pa.int64()), ("n", pa.int32()), ("d", pa.decimal128(9, 2))])
+    job = iceberg(
+        tmp_path,
+        kinds,
+        properties={
+            "commit.manifest-merge.enabled": "true",
+            "commit.manifest.min-count-to-merge": "2",
+        },
+    )
+    with job.table.update_spec() as spec:
+        spec.add_field("n", IdentityTransform(), "n")
+        spec.add_field("n", BucketTransform(4), "nb")
+        spec.add_field("d", TruncateTransform(100), "dt")
+
+    def of(number: int, n: pa.DataType, d: pa.DataType) -> pa.RecordBatch:
+        columns = {"id": [number], "n": pa.array([-number], n)}
+        return batch(**columns, d=pa.array([Decimal(-number)], d))
+
+    old = pa.int32(), pa.decimal128(9, 2)
+    job.epoch(0, of(1, *old))
+    job.decided(1, of(2, *old))
+    with job.table.update_schema() as schema:
+        schema.update_column("n", LongType())
+        schema.update_column("d", DecimalType(20, 2))
+    for number in (3, 4):
+        job.epoch(number - 1, of(number, pa.int64(), pa.decimal128(20, 2)))
+    for number in range(1, 5):
+        for column in ("n", "d"):
+            seen = job.table.scan(row_filter=EqualTo(column, -number)).to_arrow()
+            assert seen["id"].to_pylist() == [number], (column, number)
+
+
+def test_tasks_of_one_epoch_that_saw_two_layouts_are_committed_together(tmp_path: Path) -> None:
+    job = iceberg(tmp_path)
+    made, run = [], Run(job.sink(job.options, rows().schema), "job")
+    run.begin(0)
+    for task, ids in enumerate([(1, 2), (3, 4)]):
+        attempt = Run(job.sink(job.options, rows().schema), "job", run=run.who.run).attempt(0, task)
+        attempt.writer.write(rows(*ids))
+        attempt._rows += 2
+        made.append(attempt.pre_commit())
+        with job.table.update_spec() as spec:
+            spec.add_field("id", BucketTransform(4 + task), f"b{task}")
+    run.commit(0, made)
+    specs = {task.file.spec_id for task in job.table.scan().plan_files()}
+    assert job.rows() == rows(1, 2, 3, 4).to_pylist()
+    assert len(specs) == 2
+
+
+# Properties, statistics, versions.
+
+
+def broken(job: Job) -> None:
+    set_properties(job, **{"commit.manifest.min-count-to-merge": "many"})
+
+
+def test_a_property_that_is_damaged_after_the_decision_is_named_and_the_remedy_works(
+    tmp_path: Path,
+) -> None:
+    """To a running job, and to ``abs in-doubt commit``, it was an unexpected error."""
+    job = iceberg(tmp_path, properties={"commit.manifest-merge.enabled": "true"})
+    job.epoch(0, rows(1))
+    job.decided(1, rows(2))
+    broken(job)
+    table = job.options.address.load()
+    assert table is not None
+    with pytest.raises(RefusedError, match=r"A property of the table cannot be used.*an integer"):
+        table.add([], Mark("a", 1, {}))
+    with pytest.raises(SchemaError, match="A property of the table cannot be used"):
+        job.epoch(2, rows(3))
+    with job.table.transaction() as change:
+        change.remove_properties("commit.manifest.min-count-to-merge")
+    job.epoch(2, rows(3))
+    assert job.rows() == rows(1, 2, 3).to_pylist()
+
+
+def test_a_mark_that_somebody_removes_from_the_properties_does_not_write_an_epoch_again(
+    tmp_path: Path,
+) -> None:
+    """As a tool does that sets a table's properties to a list of its own."""
+    job = iceberg(tmp_path)
+    job.epoch(0, rows(1))
+    job.committed(1, rows(2))
+    marks = [name for name in job.table.properties if name.startswith("abs-")]
+    assert len(marks) == 1
+    with job.table.transaction() as change:
+        change.remove_properties(*marks)
+    job.epoch(2, rows(3))
+    assert job.rows() == rows(1, 2, 3).to_pylist()
+
+
+def test_statistics_of_a_snapshot_stay_where_they_are(tmp_path: Path) -> None:
+    job = iceberg(tmp_path)
+    job.epoch(0, rows(1))
+    job.decided(1, rows(2))
+    snapshot = job.table.current_snapshot()
+    assert snapshot is not None
+    blob = BlobMetadata(
+        type="apache-datasketches-theta-v1",
+        snapshot_id=snapshot.snapshot_id,
+        sequence_number=1,
+        fields=[1],
+        properties={"ndv": "1"},
+    )
+    made = StatisticsFile(
+        snapshot_id=snapshot.snapshot_id,
+        statistics_path=f"file://{tmp_path}/s.puffin",
+        file_size_in_bytes=10,
+        file_footer_size_in_bytes=5,
+        blob_metadata=[blob],
+    )
+    with job.table.update_statistics() as statistics:
+        statistics.set_statistics(made)
+    job.epoch(2, rows(3))
+    assert job.rows() == rows(1, 2, 3).to_pylist()
+    assert [one.snapshot_id for one in job.table.metadata.statistics] == [snapshot.snapshot_id]
+
+
+def test_a_table_of_version_1_that_becomes_2_after_the_decision_takes_what_is_decided(
+    tmp_path: Path,
+) -> None:
+    job = iceberg(tmp_path, properties={"format-version": "1"})
+    with job.table.update_spec() as spec:
+        spec.add_field("id", BucketTransform(4), "b")
+    job.epoch(0, rows(1))
+    job.decided(1, rows(2))
+    with job.table.transaction() as change:
+        change.upgrade_table_version(2)
+    job.epoch(2, rows(3))
+    job.decided(3, rows(4))
+    with job.table.update_spec() as spec:
+        spec.remove_field("b")
+    job.epoch(4, rows(5))
+    assert job.rows() == rows(1, 2, 3, 4, 5).to_pylist()
+    numbers = [one.sequence_number for one in job.table.metadata.snapshots]
+    assert numbers[-1] == max(n or 0 for n in numbers) > 0
+    assert job.table.spec() == UNPARTITIONED_PARTITION_SPEC or not job.table.spec().fields
+
+
+# Delta: rules.
+
+
+def test_a_constraint_after_the_decision_keeps_the_epoch_out_and_the_remedy_works(
+    tmp_path: Path,
+) -> None:
+    job = Job("delta", tmp_path)
+    job.epoch(0, rows(1))
+    job.decided(1, rows(200))
+    DeltaTable(job.path).alter.add_constraint({"small": "id < 100"})
+    with pytest.raises(SchemaError, match="constraint small"):
+        job.epoch(2, rows(3))
+    assert job.rows() == rows(1).to_pylist()
+    DeltaTable(job.path).alter.drop_constraint("small")
+    job.epoch(2, rows(3))
+    assert job.rows() == rows(1, 200, 3).to_pylist()
+
+
+def test_a_constraint_before_the_decision_is_refused(tmp_path: Path) -> None:
+    job = Job("delta", tmp_path)
+    job.options.address.create(rows().schema, [])
+
+    def constrained() -> None:
+        DeltaTable(job.path).alter.add_constraint({"small": "id < 100"})
+
+    job.refused("constraint small", rows(200), constrained)
+
+
+# Planted.
+
+
+def properties_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(problems, "_NUMBERS", ())
+
+
+def summaries_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Summary, "additional_properties", property(lambda self: {}))
+
+
+damaged = test_a_property_that_is_damaged_after_the_decision_is_named_and_the_remedy_works
+removed = test_a_mark_that_somebody_removes_from_the_properties_does_not_write_an_epoch_again
+
+
+@pytest.mark.parametrize(
+    ("plant", "check"),
+    [(properties_are_not_looked_at, damaged), (summaries_are_not_looked_at, removed)],
+)
+def test_a_planted_defect_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None],
+    check: Callable[[Path], Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plant(monkeypatch)
+    with pytest.raises((Exception, pytest.fail.Exception)):
+        check(tmp_path)
