@@ -193,7 +193,12 @@ ICEBERG = {
         ["INSERT OVERWRITE {t} SELECT * FROM {t} WHERE id > 1"], gone=frozenset({0, 1})
     ),
     "no rows": Change(["TRUNCATE TABLE {t}"], gone=ALL),
-    "a replaced table": Change([f"CREATE OR REPLACE TABLE {{t}} {AGAIN} USING iceberg"], gone=ALL),
+    "a replaced table": Change(
+        [f"CREATE OR REPLACE TABLE {{t}} {AGAIN} USING iceberg"],
+        gone=ALL,
+        early="no longer has the 4 rows",
+        late="no longer has the 4 rows",
+    ),
     "a broken property": Change(
         [properties(**{"commit.manifest.min-count-to-merge": "many"})],
         early="A property of the table cannot be used",
@@ -217,6 +222,7 @@ ICEBERG = {
     ),
 }
 
+REPLACED = "no longer has the 4 rows|another target"
 V2_CHECKPOINT = properties(**{"delta.checkpointPolicy": "v2", "delta.checkpointInterval": "2"})
 DELTA = {
     "a constraint": Change(
@@ -246,7 +252,12 @@ DELTA = {
         early="typeWidening|type widening",
         late="typeWidening|type widening",
     ),
-    "a replaced table": Change([f"CREATE OR REPLACE TABLE {{t}} {AGAIN} USING delta"], gone=ALL),
+    "a replaced table": Change(
+        [f"CREATE OR REPLACE TABLE {{t}} {AGAIN} USING delta"],
+        gone=ALL,
+        early=REPLACED,
+        late=REPLACED,
+    ),
     "an older state": Change(["RESTORE TABLE {t} TO VERSION AS OF 2"]),
     "compacted files": Change(["OPTIMIZE {t}", "VACUUM {t} RETAIN 0 HOURS"]),
     "deleted rows": Change(

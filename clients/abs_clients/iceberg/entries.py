@@ -172,10 +172,17 @@ def added(entry: str, path: str, size: int, rows: int, metadata: TableMetadata) 
 
 
 def _spec(wanted: Sequence[Any], metadata: TableMetadata) -> PartitionSpec:
-    """By its fields: a catalog may remove one that no file has, and number it anew when it is back."""
-    for spec in metadata.partition_specs:
-        if [field.model_dump(mode="json") for field in spec.fields] == wanted:
-            return spec
+    """By its fields, else by what their values are made of.
+
+    A clean-up removes a specification that no file has. When it is back, it and its fields have other
+    numbers.
+    """
+    for keys in (("source-id", "transform", "field-id", "name"), ("source-id", "transform")):
+        asked = [[fields(field).get(key) for key in keys] for field in wanted]
+        for spec in metadata.partition_specs:
+            there = (field.model_dump(mode="json") for field in spec.fields)
+            if [[field.get(key) for key in keys] for field in there] == asked:
+                return spec
     raise LookupError(", ".join(str(fields(field)["name"]) for field in wanted) or "nothing")
 
 

@@ -27,7 +27,12 @@ from abs_core.errors import RefusedError, SchemaError
 from abs_sinks.lake.table import Mark
 from abs_testing.engine import Run
 from tests.sinks.lake.job import Job, batch
-from tests.sinks.lake.test_lake_tables_of_others import iceberg, rows, set_properties
+from tests.sinks.lake.test_lake_tables_of_others import (
+    iceberg,
+    rows,
+    set_properties,
+    with_metadata,
+)
 
 KINDS = ["delta", "iceberg"]
 STRUCT = pa.struct([("a", pa.int64())])
@@ -206,6 +211,34 @@ def test_a_partition_whose_column_gets_a_wider_type_is_found_by_filters(tmp_path
         for column in ("n", "d"):
             seen = job.table.scan(row_filter=EqualTo(column, -number)).to_arrow()
             assert seen["id"].to_pylist() == [number], (column, number)
+
+
+def test_a_partition_field_that_was_cleaned_away_is_added_again_and_the_epoch_is_committed(
+    tmp_path: Path,
+) -> None:
+    """As by Spark's ``expire_snapshots`` with ``clean_expired_metadata``; the remedy had no effect."""
+
+    def cleaned(metadata: dict[str, Any]) -> dict[str, Any]:
+        kept = [spec for spec in metadata["partition-specs"] if not spec["fields"]]
+        return metadata | {"partition-specs": kept}
+
+    job = iceberg(tmp_path)
+    with job.table.update_spec() as spec:
+        spec.add_field("id", BucketTransform(4), "b")
+    old = job.table.spec().fields[0].field_id
+    job.decided(0, rows(1, 2, 3))
+    with job.table.update_spec() as spec:
+        spec.remove_field("b")
+    with_metadata(job, cleaned)
+    with pytest.raises(RefusedError, match="forgotten the partition fields b"):
+        job.epoch(1, rows(4))
+    with job.table.update_spec() as spec:
+        spec.add_field("id", BucketTransform(4), "b")
+    assert job.table.spec().fields[0].field_id != old
+    job.epoch(1, rows(4))
+    assert job.rows() == rows(1, 2, 3, 4).to_pylist()
+    for number in range(1, 5):
+        assert job.table.scan(row_filter=EqualTo("id", number)).to_arrow().num_rows == 1
 
 
 def test_tasks_of_one_epoch_that_saw_two_layouts_are_committed_together(tmp_path: Path) -> None:

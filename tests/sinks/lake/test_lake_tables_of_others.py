@@ -556,10 +556,14 @@ def test_a_column_that_could_never_be_null_stays_so_between_decision_and_commit(
 
 def upgraded(job: Job) -> None:
     """To format version 3, which pyiceberg reads and does not write."""
+    with_metadata(job, lambda metadata: metadata | {"format-version": 3, "next-row-id": 0})
+
+
+def with_metadata(job: Job, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """A state of the table that the library does not write."""
     path = Path(job.table.metadata_location.removeprefix("file://"))
-    told = json.loads(path.read_text()) | {"format-version": 3, "next-row-id": 0}
     new = path.with_name(f"99999-{path.name}")
-    new.write_text(json.dumps(told))
+    new.write_text(json.dumps(change(json.loads(path.read_text()))))
     with sqlite3.connect(job.harness.catalog["uri"].removeprefix("sqlite:///")) as connection:
         connection.execute("update iceberg_tables set metadata_location = ?", [f"file://{new}"])
 
