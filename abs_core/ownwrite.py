@@ -51,7 +51,11 @@ from abs_core.rowdigest import RowDigest, is_row_digest
 ONCE = "once"
 """The protocol that a begin's committable names."""
 
+TARGET = "once:own"
+"""The target of each such job: of its own nothing is known."""
+
 _MARK = "version "
+_NAMED = 5
 
 
 class Token(NamedTuple):
@@ -195,7 +199,14 @@ class OwnWrite(Committer):
         if not first and (self.has(begin) or self.promise is Promise.AT_MOST_ONCE):
             return
         offered = self._offered
-        assert offered is not None, "the engine offers an epoch before it commits it"
+        if offered is None:
+            raise ProtocolError(
+                f"Epoch {begin.epoch} was begun under version {token_of(begin).version}, and only its "
+                "query can tell whether the target has it.",
+                handle=begin,
+                remedy="start the query once more, which writes the epoch unless the target has it; "
+                "then run the command again.",
+            )
         if offered.begin != begin:
             offered.check_may_leave(begin)
             self._left.add(begin)
@@ -279,6 +290,36 @@ class OwnWrite(Committer):
 
     def forget(self, state: JobState) -> None:
         """The version stays: it is the proof."""
+
+
+def without_functions(*, leave: bool) -> OwnWrite:
+    """For commands, which have neither rows nor functions: they write nothing.
+
+    Args:
+        leave: a begin may stay as it is, as the job begins anew or is removed; else it is refused.
+    """
+
+    def write(rows: Any, token: Token) -> None:
+        raise NotImplementedError("a command writes no rows")
+
+    return OwnWrite(write, None, Promise.AT_MOST_ONCE if leave else Promise.AT_LEAST_ONCE)
+
+
+def left_to_the_user(states: Sequence[JobState]) -> list[str]:
+    """What no command knows or does, as lines for people, of jobs whose registers will be deleted."""
+    states = [state for state in states if state.target == TARGET]
+    if not states:
+        return []
+    names = ", ".join(state.job for state in states[:_NAMED])
+    more = f" and {len(states) - _NAMED} more" if len(states) > _NAMED else ""
+    begins = [decision.committables[0].handle for state in states for decision in state.open]
+    lines = [
+        f"epoch {begin.epoch} of {begin.job} was begun under version {token_of(begin).version}: look "
+        "whether the target has its rows"
+        for begin in begins
+    ]
+    kept = f"the target keeps the version of application {names}{more}"
+    return [*lines, f"{kept}: while it does, a start without the register is refused"]
 
 
 @dataclass(frozen=True, slots=True)

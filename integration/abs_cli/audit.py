@@ -106,6 +106,17 @@ DeadLetters = Annotated[
         "topic or folder (option deadletter). Replayed ones do not count.",
     ),
 ]
+Register = Annotated[
+    str | None,
+    typer.Option(
+        "--register",
+        metavar="PLACE",
+        help="Where the job that writes the target has its register, if that is elsewhere (as "
+        "abs_spark.once takes it: a URL or a folder): what it has begun and not finished there is not "
+        "clean. With --job.",
+    ),
+]
+JobName = Annotated[str | None, typer.Option("--job", help="With --register: the job's name.")]
 Settle = Annotated[
     float, typer.Option(help="How many seconds to read again until the target stops changing.")
 ]
@@ -163,6 +174,8 @@ def audit(
     samples: Samples = 10,
     stateschema: StateSchema = "abs",
     deadletters: DeadLetters = None,
+    register: Register = None,
+    job: JobName = None,
     memory: Memory = 1024,
     temporary: Temporary = None,
     report: ReportTo = None,
@@ -190,10 +203,9 @@ def audit(
         temp_directory=temporary,
     )
     with exit_code_1_for_findings_only():
-        if deadletters is not None and sinks is not None:
-            raise typer.BadParameter("not with --sinks.", param_hint="--deadletters")
-        if sinks is not None and follow:
-            raise typer.BadParameter("not with --sinks.", param_hint="--follow")
+        alone = {"--deadletters": deadletters, "--follow": follow or None, "--register": register}
+        for option in (option for option, given in alone.items() if sinks and given is not None):
+            raise typer.BadParameter("not with --sinks.", param_hint=option)
         if report is not None and (sinks is not None or follow):
             raise typer.BadParameter("not with --sinks or --follow.", param_hint="--report")
         if sinks is not None:
@@ -215,12 +227,24 @@ def audit(
                 from abs_audit.buried import with_dead_letters
 
                 target = with_dead_letters(target, actual[0], table, deadletters, stateschema)
+            target = _with_register(target, register, job)
             if follow:
                 clean = followed(source, target, compared, every, late, times, as_json=as_json)
             else:
                 clean = _report_target(source, target, compared, report, as_json=as_json)
     if not clean:
         raise typer.Exit(FAILED)
+
+
+def _with_register(target: Relation, register: str | None, job: str | None) -> Relation:
+    """The target with what a job has begun; raises BadParameter if one of both is missing."""
+    from abs_audit.begun import WithRegister
+
+    if register is None and job is None:
+        return target
+    if register is None or job is None:
+        raise typer.BadParameter("give both.", param_hint="--register and --job")
+    return WithRegister(target, register, job)
 
 
 @app.command("duplicates")

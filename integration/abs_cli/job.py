@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated
 
@@ -52,10 +53,12 @@ def reset(
         f"{job} has committed {done(job_state)} to {job_state.target}. Forget it, and start from "
         "nothing?"
     )
+    _tell_what_stays([job_state])
     confirm(asked, yes=yes)
     with noted("reset", job, state.url):
         state.give_up(job_state)
-        begin_again(state.register, state.committer(job_state), job, partial(_forget_rows, state))
+        committer = state.committer(job_state, leave=True)
+        begin_again(state.register, committer, job, partial(_forget_rows, state))
         if checkpoint is not None:
             _forget(checkpoint, job_state)
     text = f"[green]reset[/] {escape(job)}"
@@ -99,13 +102,14 @@ def remove(
     gone = f", and delete {'its dead letters' if dead_letters else 'no dead letters'}"
     asked = f"{job} with {len(batch.states)} tokens" if batch else job
     rows = f" has committed {done(registers[0])} to {registers[0].target}" if registers else ""
+    _tell_what_stays(registers)
     confirm(f"{asked}{rows}. Remove it{gone}?", yes=yes)
     printed: set[str] = set()
     with noted("remove", job, state.url):
         for register in registers:
             state.give_up(register)
             forget = partial(_forget_rows, state, letters=dead_letters, printed=printed)
-            end(state.register, state.committer(register), register.job, forget)
+            end(state.register, state.committer(register, leave=True), register.job, forget)
         if batch is not None and batch.parent is not None:
             _forget_rows(state, batch.parent, dead_letters, printed)
             state.register.retire(parent_key(job))
@@ -118,6 +122,13 @@ def remove(
         errors.print(escape(f"no other job has its register there: {place}"), soft_wrap=True)
     text = f"[green]removed[/] {escape(job)}"
     report(text, as_json=as_json, did="removed", job=job, frontier=frontier)
+
+
+def _tell_what_stays(states: Sequence[JobState]) -> None:
+    from abs_core.ownwrite import left_to_the_user
+
+    for line in left_to_the_user(states):
+        errors.print(escape(line), soft_wrap=True)
 
 
 def _forget_rows(

@@ -272,7 +272,7 @@ def move(
     job_state = state.of(job)
     if job_state.moved_to is None:
         state.check_whole(job_state)
-    other = _other_place(state, to, to_sink, to_stateschema)
+    other = _other_place(state, job_state, to, to_sink, to_stateschema)
     with noted("move", job, state.url, to=other.place(job)):
         state.give_up(job_state)
         moved = move_state(state.register, state.committer(job_state), job, other)
@@ -281,10 +281,21 @@ def move(
     report(text, as_json=as_json, did="moved", job=job, to=place, frontier=moved.frontier)
 
 
-def _other_place(state: Registers, to: str | None, sink: str | None, schema: str) -> Inventory:
+def _other_place(
+    state: Registers, job: JobState, to: str | None, sink: str | None, schema: str
+) -> Inventory:
+    from abs_core.ownwrite import TARGET
+    from abs_sinks.register_at import folder_of
+
     if (to is None) == (sink is None):
         raise typer.BadParameter("give exactly one of them.", param_hint="--to or --to-sink")
     if to is not None:
+        if folder_of(to) is not None and job.target != TARGET:
+            raise ConfigError(
+                f"{to} is a folder, where only a job of abs_spark.once can have its register.",
+                job=job.job,
+                remedy="name a database, kafka://... or s3://...",
+            )
         return Site.at(to, schema).register
     if sink is None or sink not in state.sinks:
         raise ConfigError(

@@ -36,8 +36,8 @@ Url = Annotated[
         envvar=["ABS_REGISTER_URL", "ABS_POSTGRES_URL"],
         show_envvar=False,  # click shows a list of them as Python's
         help="The target: a database, as in the sink's option url; kafka://host:port/registertopic; or "
-        "s3://bucket/path?endpoint=...&region=... Default: ABS_REGISTER_URL, otherwise "
-        "ABS_POSTGRES_URL.",
+        "s3://bucket/path?endpoint=...&region=... For a job of abs_spark.once its register, which may "
+        "be a folder. Default: ABS_REGISTER_URL, otherwise ABS_POSTGRES_URL.",
     ),
 ]
 Sinks = Annotated[
@@ -65,10 +65,19 @@ class Site:
 
     @classmethod
     def at(cls, url: str, schema: str) -> Site:
-        """The site of a URL, without connecting; raises OptionError if the URL cannot be read."""
-        from abs_sinks.door import format_at
+        """The site of a URL, or of a folder that jobs with a write of their own name as register.
 
-        format_ = format_at(url)
+        Does not connect. Raises OptionError if the URL cannot be read.
+        """
+        from abs_sinks.door import format_at
+        from abs_sinks.register_at import folder_of
+
+        if folder_of(url) is None:
+            format_ = format_at(url)
+        else:
+            from abs_spark.foreach.own_sink import OwnFormat
+
+            format_ = OwnFormat()
         return cls(format_, format_.at(url, None, schema))
 
     @classmethod
@@ -199,14 +208,20 @@ class Registers:
         # Two sinks on one server see the same handles.
         return list({doubt.handle: doubt for doubt in doubts}.values())
 
-    def committer(self, state: JobState | None) -> Committer:
+    def committer(self, state: JobState | None, *, leave: bool = False) -> Committer:
         """The committer of a job's handles in every named system.
+
+        Args:
+            leave: the job is given up: what a write of its own has begun may stay as it is.
 
         Raises ConfigError if the file's sink of a name is not the register's.
         """
+        from abs_core import ownwrite
         from abs_core.parallel import side_by_side
         from abs_core.several import CompositeCommitter
 
+        if state is not None and state.target == ownwrite.TARGET:
+            return ownwrite.without_functions(leave=leave)
         if not self.sinks:
             return self.home.committer
         numbers = self._numbered(state)

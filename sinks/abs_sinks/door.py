@@ -293,6 +293,8 @@ def recognised(given: Mapping[str, str]) -> str | None:
 
 def shown(url: str) -> str:
     """A URL for people: without user, password and query (I9); the scheme alone if none claims it."""
+    if url.startswith("/"):
+        return url  # a folder, which has none
     try:
         system = _claimant(url)
     except ConfigError:

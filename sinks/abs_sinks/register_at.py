@@ -24,7 +24,7 @@ def open_register(address: str) -> Inventory:
     Raises:
         OptionError: it is neither.
     """
-    folder = _folder(address)
+    folder = folder_of(address)
     if folder is not None:
         return FileRegister(folder)
     system = format_at(address)
@@ -33,12 +33,17 @@ def open_register(address: str) -> Inventory:
 
 def patience_with(address: str, seconds: float) -> Patience:
     """The patience with the user's function and the register's system, of which one is waited for."""
-    folder = _folder(address)
+    folder = folder_of(address)
     register = format_at(address).at(address).patience.system if folder is None else str(folder)
     return Patience(seconds, system=f"the function write, or the register in {register}")
 
 
-def _folder(address: str) -> Path | None:
+def folder_of(address: str) -> Path | None:
+    """The folder that an address names; None if it names a system.
+
+    Raises:
+        OptionError: it is relative.
+    """
     scheme = scheme_of(address)
     if scheme == FOLDER:
         return Path(unquote(urlsplit(address).path))

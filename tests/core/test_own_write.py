@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from abs_core.certificate import MemoryCertificates
+from abs_core.contracts import Inventory
 from abs_core.coordinator import Coordinator
 from abs_core.errors import (
     AbsError,
@@ -32,11 +33,15 @@ G1, G2 = 1 << 32, 2 << 32
 
 @dataclass
 class World:
-    """A target with a transaction for rows and version, a register and a checkpoint."""
+    """A target with a transaction for rows and version, a register and a checkpoint.
+
+    Args:
+        target: its identity in the register.
+    """
 
     rows: Counter[str] = field(default_factory=Counter)
     versions: dict[str, int] = field(default_factory=dict)
-    register: MemoryRegister = field(default_factory=MemoryRegister)
+    register: Inventory = field(default_factory=MemoryRegister)
     certificates: MemoryCertificates = field(default_factory=MemoryCertificates)
     tokens: list[Token] = field(default_factory=list)
     fails: BaseException | None = None
@@ -44,6 +49,7 @@ class World:
     late: bool = False
     asked: int = 0
     kind: type[OwnWrite] = OwnWrite
+    target: str = "target"
 
     def write(self, rows: Any, token: Token) -> None:
         self.tokens.append(token)
@@ -84,7 +90,7 @@ class Run:
         promise: Promise = Promise.EXACTLY_ONCE,
     ) -> None:
         self.world = world
-        self.who = RunIdentity("job", lineage, name, "target", adopt, "checkpoint")
+        self.who = RunIdentity("job", lineage, name, world.target, adopt, "checkpoint")
         applied = world.applied if promise is Promise.EXACTLY_ONCE else None
         self.own = world.kind(world.write, applied, promise)
         self.coordinator = Coordinator(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
+from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,7 +17,7 @@ import pytest
 from tests.packaging.venvs import connect, python_with
 from tests.roots import FOLDERS
 from tests.spark import jvm
-from tests.spark.jobs import connect_epochs, connect_listener
+from tests.spark.jobs import connect_epochs, connect_listener, connect_once
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(900)]
 
@@ -87,6 +89,30 @@ def test_under_connect_a_listener_is_told_sparks_news_and_the_servers_observer_t
         *(["job-epoch", 0, 10], ["job-epoch", 1, 10]),
         *(["job-format", 0, 10], ["job-format", 1, 10]),
     ]
+
+
+@pytest.mark.campaign
+def test_under_connect_a_write_of_ones_own_is_guarded_as_elsewhere(
+    tmp_path: Path, database: str
+) -> None:
+    (tmp_path / "in").mkdir()
+    for number in range(2):
+        lines = "".join(f'{{"account": {n}, "amount": {10 + number}}}\n' for n in range(3))
+        (tmp_path / "in" / f"{number}.json").write_text(lines)
+
+    told, _ = run(connect_once, tmp_path, database)
+
+    def held(job: str) -> dict[int, int]:
+        with closing(sqlite3.connect(tmp_path / f"{job}.db")) as db:
+            return dict(db.execute("select account, amount from balances"))
+
+    print(told)
+    for name in ("first", "replayed", "stateful", "lost reply", "day", "day again"):
+        assert told[name] is None
+    assert held("own") == held("state") == held("reply") == {0: 21, 1: 21, 2: 21}
+    assert "Was the checkpoint of job own deleted" in str(told["another's"])
+    assert held("days") == {1: 10, 2: 20}
+    assert "written before, with other rows" in str(told["another day"])
 
 
 def two_files(folder: Path) -> None:

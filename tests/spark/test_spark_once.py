@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import abs_spark
 from abs_core.crash import CrashPoint
@@ -98,6 +99,49 @@ def test_a_query_with_state_goes_on_after_an_epoch_that_is_skipped(
     world.forget_commits(1)
     world.add_files(1)
     world.run(spark, stateful=True)
+    assert world.balances == world.expected
+
+
+def test_a_second_call_of_the_job_in_a_batch_is_refused_until_the_rest_is_consented_to(
+    spark: SparkSession, world: OwnWorld
+) -> None:
+    write, applied = recipe("sqlite_upsert", world.job.place)
+    at = world.job.checkpoint
+
+    def run(*parts: tuple[str, str], **more: str) -> None:
+        """Each part of a batch by a call of its own: a job, and a condition."""
+
+        def function(df: DataFrame, batch: int) -> None:
+            for job, condition in parts:
+                abs_spark.once(
+                    write,
+                    applied=applied,
+                    job=job,
+                    register=world.job.register,
+                    checkpointLocation=at,
+                    **more,  # type: ignore[arg-type]
+                )(df.where(condition), batch)
+
+        rows = spark.readStream.schema("account bigint, amount bigint").json(world.job.input)
+        writer = rows.writeStream.foreachBatch(function).option("checkpointLocation", at)
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    few, many = "account < 3", "account >= 3"
+    world.add_files(1)
+    with pytest.raises(StreamingQueryException, match="already written batch 0 for this job"):
+        run(("own", few), ("own", many))
+    first = {account: sum_ for account, sum_ in world.expected.items() if account < 3}
+    assert world.balances == first
+    for parts in ([("own", few), ("own", many)], [("own", "true")]):
+        with pytest.raises(StreamingQueryException, match="A second call of this job") as refused:
+            run(*parts)
+    token = re.search(r"adopt=(\w+)", str(refused.value))
+    assert token is not None
+    # Each part by a job of its own: the second job writes what is missing, the first one is not asked.
+    run(("own", few), ("rest", many), adopt=token[1])
+    assert world.balances == world.expected
+    world.add_files(1)
+    run(("own", few), ("rest", many))
     assert world.balances == world.expected
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.services]
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "how-to" / "your-own-write.md"
-RECIPE, STREAM, BATCH, CHECK = (text for _, text in blocks(PAGE))
+RECIPE, STREAM, BATCH, CHECK, CHAOS = (text for _, text in blocks(PAGE))
 RUN = {
     "sqlite_upsert",
     "duckdb_merge",
@@ -44,10 +47,16 @@ def place(
     return names
 
 
-def run(text: str, names: dict[str, Any], folder: Path) -> None:
+def placed(text: str, folder: Path) -> str:
+    """With the test's places."""
     for there in ("/data/", "/checkpoints/"):
-        text = text.replace(f'"{there}', f'"{folder}{there}')
-    exec(text, names)
+        for before in "\"' ":
+            text = text.replace(f"{before}{there}", f"{before}{folder}{there}")
+    return text
+
+
+def run(text: str, names: dict[str, Any], folder: Path) -> None:
+    exec(placed(text, folder), names)
 
 
 def balances(url: str) -> list[tuple[Any, ...]]:
@@ -59,10 +68,6 @@ def test_the_stream_and_the_batch_of_the_page_add_each_row_once(
     place: dict[str, Any], database: str, tmp_path: Path
 ) -> None:
     run(STREAM, place, tmp_path)
-    try:
-        place["query"].processAllAvailable()
-    finally:
-        place["query"].stop()
     assert balances(database) == [(1, 15), (2, 20)]
     run(BATCH, place, tmp_path)
     run(BATCH, place, tmp_path)
@@ -77,6 +82,38 @@ def test_the_pages_recipe_passes_the_check(place: dict[str, Any], tmp_path: Path
         tmp_path,
     )
     assert len(place["rules"]) == 6
+
+
+@pytest.mark.campaign
+def test_the_pages_job_is_exact_by_the_pages_own_command(
+    place: dict[str, Any], database: str, tmp_path: Path
+) -> None:
+    """``place`` has one of the input's files."""
+    for number in range(11):
+        rows = [{"account": n % 5, "amount": number * 100 + n} for n in range(20)]
+        text = "\n".join(map(json.dumps, rows))
+        (tmp_path / "data" / "payments" / f"{number}.json").write_text(text)
+    (tmp_path / "job.py").write_text(placed(RECIPE + STREAM, tmp_path))
+    tools = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        ["bash", "-euc", placed(CHAOS, tmp_path)],
+        env={**os.environ, "PATH": tools, "ABS_POSTGRES_URL": database},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Exactly once." in done.stdout
+    assert "3 x SIGKILL" in done.stdout
+
+
+def test_pipelines_have_no_sink_that_calls_a_function() -> None:
+    """As the page says; what a newer release brings is tried then."""
+    import pyspark.pipelines
+
+    assert [name for name in pyspark.pipelines.__all__ if "sink" in name] == ["create_sink"]
 
 
 def test_the_page_shows_the_recipe_and_says_which_ones_no_test_runs() -> None:

@@ -133,7 +133,7 @@ def check_holds_query(checkpoint: str, real: str | None) -> None:
         return
     if _URI.fullmatch(checkpoint) or (real is not None and split(real)[0] == LOCAL):
         raise OptionError(
-            f"abs_spark.epoch was given checkpointLocation={checkpoint}, which is not a query's "
+            f"The function was given checkpointLocation={checkpoint}, which is not a query's "
             f"checkpoint: it has neither offsets nor metadata. This query's is "
             f"{real or 'at another location'}.",
             remedy="give it the same checkpointLocation as the query's own option.",

@@ -26,19 +26,19 @@ def explain(query: StreamingQuery | BatchFunction) -> None:
     register and each target, and changes nothing.
 
     Args:
-        query: started with ``abs_spark.epoch`` in this process; or the function itself.
+        query: started with ``abs_spark.epoch`` or ``once`` in this process; or the function itself.
 
     Raises:
-        ConfigError: the query is not one of this process by ``abs_spark.epoch``, or has had no batch.
+        ConfigError: the query is not such a one, or has had no batch.
     """
     function = (
         query if isinstance(query, BatchFunction) else end_watcher.functions.get(str(query.id))
     )
     if not isinstance(function, BatchFunction):
         raise ConfigError(
-            "abs_spark.epoch has received no batch of this query in this process.",
-            remedy="wait for its first batch, or give explain() the function that "
-            "abs_spark.epoch returned. A query with a format abs-... writes from Spark's own "
+            "abs_spark.epoch or abs_spark.once has received no batch of this query in this process.",
+            remedy="wait for its first batch, or give explain() the function that they returned. A "
+            "query with a format abs-... writes from Spark's own "
             "processes: its guarantees are in the log of its start, and `abs register show JOB` "
             "shows its progress.",
         )

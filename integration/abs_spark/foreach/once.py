@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from abs_core import consent
 from abs_core.coordinator.certifier import EPOCH
-from abs_core.errors import OptionError, ReplayMismatchError
+from abs_core.errors import OptionError, ProtocolError, ReplayMismatchError
 from abs_core.model import job_key
 from abs_core.ownwrite import ONCE, Applied, OwnEpoch, OwnWrite, Promise
 from abs_core.ownwrite import Write as OwnFunction
 from abs_core.patience import DEFAULT_SECONDS
+from abs_core.protocol import RunIdentity
 from abs_core.rowdigest import RowDigest
 from abs_sinks.options import CommonOptions
 from abs_sinks.register_at import open_register
@@ -70,6 +72,8 @@ class Once(BatchFunction):
         run = self._attach(query, lambda: _opened(self.options))
         own = _own(run.targets)
         epoch = OwnEpoch.of(run.begin(batch_id), batch_id)
+        if run.is_partly_written(batch_id):
+            _check_left_out(run.identity, batch_id)
         report = epoch.report(run.fingerprint(batch_id), lambda: _counted(df))
         epoch.offer_to(own, df, run.identity)
         run.commit(batch_id, report.shares, report.fingerprint)
@@ -115,6 +119,27 @@ class OnceBatch:
         run.coordinator.commit(report)
         if not own.wrote:
             _tell_not_written(epoch, self.options.promise)
+
+
+def _check_left_out(who: RunIdentity, epoch: int) -> None:
+    """Refuse a batch of which an earlier run wrote one call and refused another, but by consent.
+
+    A corrected function passes other rows than the first call had, and rows are not counted.
+
+    Raises:
+        ProtocolError: names the consent.
+    """
+    token = consent.to_pass_over(epoch, who, epoch)
+    if who.adopt == token:
+        return
+    raise ProtocolError(
+        f"Batch {epoch} is in the target with the rows of one call. A second call of this job for the "
+        "batch failed, and its rows are not there.",
+        job=who.job,
+        epoch=epoch,
+        remedy="pass all rows of a batch in one call, or give the second call a job of its own. Write "
+        f"what is missing of batch {epoch} yourself, and set adopt={token} for one start.",
+    )
 
 
 def _tell_not_written(epoch: OwnEpoch, promise: Promise) -> None:

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NoReturn
+from pathlib import Path
+from typing import ClassVar, NoReturn
 
 import pyarrow as pa
 
 from abs_core.contracts import Committer, Inventory, RegisterStore, Sink, Task, Writer
+from abs_core.errors import ConfigError
 from abs_core.model import Finding, Guarantee
-from abs_core.ownwrite import ONCE, Applied, OwnWrite, Promise, Write
+from abs_core.ownwrite import (
+    ONCE,
+    TARGET,
+    Applied,
+    OwnWrite,
+    Promise,
+    Write,
+    without_functions,
+)
 from abs_core.patience import Patience
+from abs_core.registers import FileRegister
 from abs_sinks.door import SinkFormat
 from abs_sinks.options import CommonOptions
-from abs_sinks.register_at import open_register, patience_with
+from abs_sinks.register_at import folder_of, open_register, patience_with
 
 _VISIBLE = "as write makes it so"
 _LIMITS = {
@@ -65,8 +76,8 @@ class OwnSink(Sink):
 
     @property
     def target_id(self) -> str:
-        """The same for all such jobs of a register: of their targets nothing is known."""
-        return f"{ONCE}:own"
+        """The same for all such jobs of a register."""
+        return TARGET
 
     def writer(self, task: Task) -> Writer:
         raise NotImplementedError("a write of the user's own has no tasks")
@@ -88,7 +99,7 @@ class OwnSink(Sink):
 
 
 class OwnFormat(SinkFormat):
-    """Only for ``abs_spark.once``: no options name it, and no command finds it."""
+    """For ``abs_spark.once``, and for commands on its registers in a folder. No options name it."""
 
     name: ClassVar[str] = ONCE
     schemes: ClassVar[tuple[str, ...]] = (ONCE,)
@@ -96,14 +107,27 @@ class OwnFormat(SinkFormat):
     def parse(self, given: Mapping[str, str]) -> NoReturn:
         raise NotImplementedError("functions are no options")
 
-    def at(self, url: str, table: str | None = None, stateschema: str = "abs") -> NoReturn:
-        raise NotImplementedError("functions have no URL")
+    def at(self, url: str, table: str | None = None, stateschema: str = "abs") -> Path:
+        """The folder of the registers."""
+        folder = folder_of(url)
+        assert folder is not None, "a system's own format looks after its registers"
+        return folder
 
     def sink(self, options: OwnOptions, schema: pa.Schema, *, alone: bool = True) -> OwnSink:
         return OwnSink(options)
 
-    def administer(self, options: Any) -> tuple[Inventory, Committer]:
-        raise NotImplementedError("the register's own system looks after it")
+    def administer(self, options: Path) -> tuple[Inventory, Committer]:
+        return FileRegister(options), without_functions(leave=False)
+
+    def check_there(self, options: Path) -> None:
+        if not options.is_dir():
+            raise ConfigError(
+                f"There is no folder {options}.",
+                remedy="name the folder that the job has as register=..., on this machine.",
+            )
+
+    def shown(self, url: str) -> str:
+        return str(folder_of(url))
 
     def where(self, options: OwnOptions) -> str:
         return repr(options)

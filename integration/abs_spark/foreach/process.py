@@ -1,7 +1,7 @@
 """The memory of this process about the runs of queries that it drives, over all functions.
 
-A user's function may call ``abs_spark.epoch`` several times, make the function anew for each batch, or
-catch an error. What was written, or failed, in a run is remembered all the same.
+A user's function may call ours several times, make it anew for each batch, or catch an error. What was
+written, or failed, in a run is remembered all the same.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class Known:
             job=job,
             epoch=epoch,
             remedy="give the second call another job: then this batch's rows are written, too. "
-            "Or, from the next batch on, call abs_spark.epoch once per batch with all its sinks, "
-            f"and write the rows of the second call in batch {epoch} yourself.",
+            "Or, from the next batch on, write all rows of a batch in one call, to several sinks by "
+            f"abs_spark.epoch, and write the rows of the second call in batch {epoch} yourself.",
         )
 
 

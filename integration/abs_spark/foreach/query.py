@@ -71,8 +71,8 @@ def running(spark: SparkSession, batch: int, checkpoint: str, process: str) -> R
     if owner is None:
         raise ConfigError(
             "Under Spark Connect the query is found by its checkpoint, which cannot be read from here.",
-            remedy="give abs_spark.epoch the query's checkpointLocation, where the server's Python "
-            "reads it.",
+            remedy="give the function (abs_spark.epoch, abs_spark.once) the query's "
+            "checkpointLocation, where the server's Python reads it.",
         )
     if fingerprint(checkpoint, batch) is None:
         raise _no_query(batch)  # Spark writes them before it calls
@@ -132,8 +132,8 @@ def _owns(query: str, checkpoint: str) -> bool:
         return False
     if owner != query:
         raise OptionError(
-            f"abs_spark.epoch was given checkpointLocation={checkpoint}, which is the checkpoint "
-            f"of another query: of {owner}, and this query is {query}.",
+            f"The function was given checkpointLocation={checkpoint}, which is the checkpoint of "
+            f"another query: of {owner}, and this query is {query}.",
             remedy="give it the same checkpointLocation as the query's own option.",
         )
     _seen_to_own.add((query, checkpoint))
@@ -195,7 +195,7 @@ def _of_spark(group: str | None, batch: int) -> str:
 
 def _no_query(batch: int) -> ConfigError:
     return ConfigError(
-        f"abs_spark.epoch was called for batch {batch} outside of that batch of a streaming query "
+        f"The function was called for batch {batch} outside of that batch of a streaming query "
         f"(PySpark {pyspark.__version__}).",
         remedy="give it to foreachBatch, or call it inside your own function, in the thread that Spark "
         "calls, with the batch id that Spark gives.",
