@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sqlite3
+import subprocess
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
@@ -49,12 +50,28 @@ def _delta(place: str) -> dict[int, int]:
     return {row["account"]: row["amount"] for row in rows}
 
 
+_CHDB = """
+import json, sys
+from chdb.session import Session
+print(Session(sys.argv[1]).query("SELECT account, amount FROM balances", "JSONCompactEachRow"))
+"""
+
+
+def _clickhouse(place: str) -> dict[int, int]:
+    """By the Python that has it: the tests' has not."""
+    command = [interpreter(), "-c", _CHDB, place]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    rows = (json.loads(line) for line in text.splitlines() if line)
+    return {int(account): int(amount) for account, amount in rows}
+
+
 READERS: dict[str, Callable[[str], dict[int, int]]] = {
     "sqlite_upsert": _sqlite,
     "duckdb_merge": _duckdb,
     "postgresql_merge": _postgresql,
     "delta_merge": _delta,
     "delta_spark_merge": _delta,
+    "clickhouse_insert": _clickhouse,
 }
 """What a recipe's target shows, read by its own client."""
 

@@ -6,6 +6,7 @@ The recipes are those of docs/how-to/your-own-write.md.
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,8 @@ from pyspark.sql import SparkSession
 
 from abs_core.crash import CrashPoint
 from tests.kit.keyed_service import KeyedService, keyed_service
-from tests.spark.drivers import until
+from tests.spark.drivers import interpreter, until
+from tests.spark.jobs import check_clickhouse
 from tests.spark.other_sparks import RUNTIMES
 from tests.spark.own_world import READERS, OwnWorld
 
@@ -33,7 +35,10 @@ LINES = range(1, 10)
 """Of a recipe's write: the process dies before the line that it reaches as the nth one."""
 
 
-@pytest.fixture(params=sorted(set(READERS) - {"delta_spark_merge"}))
+CHDB = replace(_NEWEST, libraries=(*_NEWEST.libraries, "chdb==4.4.0"))
+
+
+@pytest.fixture(params=sorted(set(READERS) - {"delta_spark_merge", "clickhouse_insert"}))
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> OwnWorld:
     place = str(tmp_path / "target")
     if request.param == "postgresql_merge":
@@ -149,6 +154,30 @@ def test_killed_anywhere_delta_sparks_own_merge_adds_each_row_once(
     world.forget_commits(1)
     world.run_alone("replay")
     assert world.balances == world.expected
+
+
+@pytest.mark.parametrize("point", [*POINTS, *LINES], ids=str)
+def test_killed_anywhere_clickhouse_has_each_row_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, point: CrashPoint | int
+) -> None:
+    CHDB.use(monkeypatch)
+    world = OwnWorld.of(tmp_path, "clickhouse_insert", str(tmp_path / "target"))
+    world.add_files(2)
+    assert world.killed(point) or isinstance(point, int)
+    world.run_alone("second")
+    assert world.balances == world.expected
+    world.forget_commits(1)
+    world.run_alone("replay")
+    assert world.balances == world.expected
+
+
+def test_clickhouses_recipe_passes_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    CHDB.use(monkeypatch)
+    checked = subprocess.run(
+        [interpreter(), check_clickhouse.__file__], capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 0, checked.stderr[-3000:]
+    assert checked.stdout.count("a_write_that_stood_still") == 1
 
 
 @pytest.mark.parametrize("point", [*POINTS, *range(1, 7)], ids=str)

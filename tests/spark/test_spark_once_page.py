@@ -27,6 +27,7 @@ RUN = {
     "postgresql_merge",
     "delta_merge",
     "delta_spark_merge",
+    "clickhouse_insert",
     "http_service",
 }
 """By test_spark_once_kills.py."""
