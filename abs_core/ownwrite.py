@@ -298,11 +298,10 @@ def without_functions(*, leave: bool) -> OwnWrite:
     Args:
         leave: a begin may stay as it is, as the job begins anew or is removed; else it is refused.
     """
-
-    def write(rows: Any, token: Token) -> None:
-        raise NotImplementedError("a command writes no rows")
-
-    return OwnWrite(write, None, Promise.AT_MOST_ONCE if leave else Promise.AT_LEAST_ONCE)
+    # Nothing is offered, so nothing is written.
+    return OwnWrite(
+        lambda rows, token: None, None, Promise.AT_MOST_ONCE if leave else Promise.AT_LEAST_ONCE
+    )
 
 
 def left_to_the_user(states: Sequence[JobState]) -> list[str]:

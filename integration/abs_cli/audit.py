@@ -204,7 +204,7 @@ def audit(
     )
     with exit_code_1_for_findings_only():
         alone = {"--deadletters": deadletters, "--follow": follow or None, "--register": register}
-        for option in (option for option, given in alone.items() if sinks and given is not None):
+        for option in (name for name, text in alone.items() if sinks and text is not None):
             raise typer.BadParameter("not with --sinks.", param_hint=option)
         if report is not None and (sinks is not None or follow):
             raise typer.BadParameter("not with --sinks or --follow.", param_hint="--report")

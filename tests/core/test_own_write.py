@@ -22,8 +22,16 @@ from abs_core.errors import (
     TargetWentBackError,
 )
 from abs_core.lookback import LookedBack, Past
-from abs_core.model import HandleName, JobState
-from abs_core.ownwrite import OwnEpoch, OwnWrite, Promise, Token, token_of
+from abs_core.model import HandleName, JobState, Outcome
+from abs_core.ownwrite import (
+    OwnEpoch,
+    OwnWrite,
+    Promise,
+    Token,
+    begin_of,
+    token_of,
+    without_functions,
+)
 from abs_core.protocol import RunIdentity
 from abs_core.registers import MemoryRegister
 from abs_core.rowdigest import RowDigest
@@ -383,6 +391,13 @@ class TestWithoutApplied:
         run.write(0)
         world.run("two", promise=Promise.AT_MOST_ONCE).write(1)
         assert world.state.frontier == 1
+
+
+def test_without_its_functions_what_is_begun_is_left_or_refused() -> None:
+    begun = begin_of(HandleName("0" * 16, "job", 1, 5, 0, "a"))
+    with pytest.raises(ProtocolError, match="only its query can tell"):
+        without_functions(leave=False).commit([begun])
+    assert without_functions(leave=True).commit([begun]) == {begun.handle: Outcome.COMMITTED}
 
 
 def test_the_version_is_of_the_first_begin() -> None:
