@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,9 +14,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import abs_spark
+from abs_cli.output import exit_code
 from abs_core.crash import CrashPoint
-from abs_core.errors import ConfigError, NotYetError
+from abs_core.errors import AbsError, ConfigError, NotYetError
 from abs_spark.foreach.spec import EpochSink
+from tests.kit.command import abs_
 from tests.spark.drivers import killed_at
 from tests.spark.jobs.stream_files import run_to_end
 from tests.spark.three import FILES, ROWS, Three, expected
@@ -62,15 +62,16 @@ def holds_each_epoch(spark: SparkSession, three: Three) -> None:
             at.read(spark, "rows")
 
 
-def abs_(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "abs_cli", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+def code(*words: str) -> int:
+    """The exit code of a command, as its process ends."""
+    made = abs_(*words)
+    return exit_code(made.exception) if isinstance(made.exception, AbsError) else made.exit_code
 
 
 def shown(path: Path) -> tuple[int, dict[str, Any]]:
     """What ``abs epochs`` tells."""
     said = abs_("epochs", "job", "--sinks", str(path), "--json")
-    return said.returncode, json.loads(said.stdout)
+    return said.exit_code, json.loads(said.stdout)
 
 
 @pytest.mark.campaign
@@ -96,27 +97,27 @@ def test_through_a_kill_every_epoch_is_told_waited_for_and_read_as_it_was(
     path, sinks = sinks_file(three, tmp_path), sinks_of(three)
     words = ("wait", "job", "--sinks", str(path), "--timeout", "0")
     three.files.add_files(range(2), ROWS)
-    assert abs_(*words, "--latest").returncode == 5, "the job has no register yet"
+    assert code(*words, "--latest") == 5, "the job has no register yet"
     killed_at(point, 2, three.job(), three.files.folder / "killed", three.files.url)
-    code, told = shown(path)
-    assert code == (1 if told["decided_and_open"] else 0)
+    ended, told = shown(path)
+    assert ended == (1 if told["decided_and_open"] else 0)
     assert bool(told["decided_and_open"]) == known, "an epoch is decided and not finished"
     finished = told["finished_up_to"]
     after = 0 if finished is None else finished + 1
-    assert abs_(*words, "--epoch", str(after)).returncode == 4, "it is not finished in all targets"
+    assert code(*words, "--epoch", str(after)) == 4, "it is not finished in all targets"
     with pytest.raises(NotYetError):
         abs_spark.cut(sinks, job="job", epoch=after)
     three.files.add_files(range(2, FILES), ROWS)
     before = datetime.now(UTC)
     run_to_end(spark, three.job(), three.files.url)
-    assert abs_(*words, "--epoch", str(FILES - 1)).returncode == 0
+    assert code(*words, "--epoch", str(FILES - 1)) == 0
     assert abs_spark.wait(sinks, job="job", timeout=0) == FILES - 1
     later = abs_spark.wait(sinks, job="job", after=before, timeout=0)
     assert later >= after, "an epoch whose input was read before the time counts"
     with pytest.raises(NotYetError):
         abs_spark.wait(sinks, job="job", after=before + timedelta(hours=1), timeout=0)
-    code, told = shown(path)
-    assert code == 0
+    ended, told = shown(path)
+    assert ended == 0
     assert [each["epoch"] for each in told["epochs"]] == list(range(FILES))
     for each in told["epochs"]:
         assert each["decided"] <= each["finished"]

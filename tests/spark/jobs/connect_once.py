@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,11 @@ def main() -> None:
             if fails:
                 raise ConnectionError("the reply is lost")
 
-        given = {"applied": applied, "register": str(folder / "register"), "job": job}
+        given: dict[str, Any] = {
+            "applied": applied,
+            "register": str(folder / "register"),
+            "job": job,
+        }
         function = abs_spark.once(late, checkpointLocation=checkpoint, **given)
         writer = frame.writeStream.foreachBatch(function).option("checkpointLocation", checkpoint)
         return lambda: writer.trigger(availableNow=True).start().awaitTermination()
@@ -63,10 +68,14 @@ def main() -> None:
     told("another's", stream("own", rows, f"{at}-new"))
 
     write, applied = recipe("sqlite_upsert", str(folder / "days.db"))
-    given = {"applied": applied, "register": str(folder / "register"), "job": "days"}
+    given: dict[str, Any] = {
+        "applied": applied,
+        "register": str(folder / "register"),
+        "job": "days",
+    }
     day = spark.createDataFrame([(1, 10), (2, 20)], SCHEMA)
     for name, frame in (("day", day), ("day again", day), ("another day", day.limit(1))):
-        told(name, lambda frame=frame: abs_spark.once(write, epoch="monday", **given)(frame))  # type: ignore[misc]
+        told(name, partial(abs_spark.once(write, epoch="monday", **given), frame))
     spark.stop()
 
 
