@@ -17,6 +17,7 @@ from abs_core.model import Drained
 from abs_core.patience import Patience
 from abs_sinks.s3 import S3Options
 from abs_sinks.s3.door import FORMAT
+from abs_spark.checkpoint import ownfile, spark_files
 from abs_spark.checkpoint.certificates import CheckpointCertificates
 from abs_spark.checkpoint.left_out import records_in
 from abs_spark.checkpoint.spark_files import fingerprint, is_readable, locate, query_id
@@ -120,14 +121,15 @@ def test_a_checkpoint_that_could_never_be_read_is_none(checkpoint: Path) -> None
 def test_a_certificate_that_could_be_read_does_not_become_unreadable(
     checkpoint: Path,
 ) -> None:
+    def fails(checkpoint: str) -> tuple[fs.FileSystem, str]:
+        raise OSError(5, "Input/output error")
+
     @contextmanager
     def failing() -> Iterator[None]:
-        """Each look at the folder fails: it is a link to itself."""
-        checkpoint.rename(checkpoint.with_suffix(".away"))
-        checkpoint.symlink_to(checkpoint)
-        yield
-        checkpoint.unlink()
-        checkpoint.with_suffix(".away").rename(checkpoint)
+        with pytest.MonkeyPatch.context() as patch:
+            for module in (ownfile, spark_files):
+                patch.setattr(module, "locate", fails)
+            yield
 
     certificates = CheckpointCertificates(str(checkpoint))
     with failing():

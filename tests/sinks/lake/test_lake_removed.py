@@ -94,16 +94,19 @@ class Life:
 
     def _before_the_tables_commit(self, case: Case, patch: pytest.MonkeyPatch) -> None:
         """Of deltalake's and of pyiceberg's: the calls that change the table."""
-        for kind, name in ((DeltaTable, "create_write_transaction"), (SqlCatalog, "commit_table")):
-            proper = getattr(kind, name)
 
-            def commit(*given: Any, proper: Any = proper, **more: Any) -> Any:
+        def after(proper: Callable[..., Any]) -> Callable[..., Any]:
+            def commit(*given: Any, **more: Any) -> Any:
                 if not self.stood_still:
                     self.stood_still = True
                     self._removed(case)
                 return proper(*given, **more)
 
-            patch.setattr(kind, name, commit)
+            return commit
+
+        add = DeltaTable.create_write_transaction
+        patch.setattr(DeltaTable, "create_write_transaction", after(add))
+        patch.setattr(SqlCatalog, "commit_table", after(SqlCatalog.commit_table))
 
 
 def address(harness: Harness) -> str:
