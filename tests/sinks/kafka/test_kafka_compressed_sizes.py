@@ -165,7 +165,7 @@ def test_a_judge_that_forgets_the_topics_codec_is_found(
         """A planted bug: what the broker stores is taken for what was sent."""
         return sound(self, replace(topic, configs=()))
 
-    options, most = edge("columnar", "zstd", "uncompressed")
     bug = Sizes, "codecs", of_the_producer
     with planted(bug, by=RowError, match=r"delivering 1 records"):
+        options, most = edge("columnar", "zstd", "uncompressed")
         written(options, VALUE[:most])
