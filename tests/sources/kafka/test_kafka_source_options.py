@@ -55,6 +55,12 @@ def test_a_start_is_read_as_spark_reads_it() -> None:
     assert by_time.start.times == {("t", 0): 5}
 
 
+def test_records_to_skip_are_named_by_topic_partition_and_offset() -> None:
+    found = parse({"skipOffsets": '{"t": {"0": [17, 3], "1": []}, "u": {"2": [0]}}'}).skipped
+    assert found == {("t", 0, 17), ("t", 0, 3), ("u", 2, 0)}
+    assert parse({}).skipped == frozenset()
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -64,6 +70,8 @@ def test_a_start_is_read_as_spark_reads_it() -> None:
         ({"startingOffsets": '{"t": {"0": -3}}'}, "numbers from -2 on"),
         ({"startingOffsets": '{"t": 3}'}, "JSON like"),
         ({"startingOffsets": "{}"}, "not empty"),
+        ({"skipOffsets": '{"t": {"0": 17}}'}, 'skipOffsets must be JSON like {"topic": {"0": [17]}}'),
+        ({"skipOffsets": '{"t": {"0": ["17"]}}'}, "skipOffsets must be JSON like"),
         ({"startingTimestamp": "yesterday"}, "milliseconds since 1970"),
         ({"endingOffsets": "latest"}, "A stream has no end: endingOffsets"),
         ({"assign": '{"t": [0]}'}, "Exactly one of subscribe, assign and subscribePattern"),
