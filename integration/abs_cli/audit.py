@@ -209,12 +209,12 @@ def audit(
         if report is not None and (sinks is not None or follow):
             raise typer.BadParameter("not with --sinks or --follow.", param_hint="--report")
         if sinks is not None:
-            found = audit_job(SinksFile.read(sinks), compared, by_epoch=epochs, strict=strict)
-            clean = found.clean
+            audits = audit_job(SinksFile.read(sinks), compared, by_epoch=epochs, strict=strict)
+            clean = audits.clean
             if as_json:
-                print_json(found.to_dict())
+                print_json(audits.to_dict())
             else:
-                found.show()
+                audits.show()
         elif epochs or strict:
             asked = "--epochs" if epochs else "--strict"
             raise typer.BadParameter("it needs --sinks.", param_hint=asked)

@@ -200,13 +200,13 @@ def _all_targets(
 
     with audited.exit_code_1_for_findings_only():
         course = course_of(settings, _Lines())
-        found = audit_job(job, compared, by_epoch=by_epoch, strict=False)
-    shortcomings = (*found.shortcomings, *course.too_few)
+        audits = audit_job(job, compared, by_epoch=by_epoch, strict=False)
+    shortcomings = (*audits.shortcomings, *course.too_few)
     if as_json:
         whether = {"clean": not shortcomings, "shortcomings": list(shortcomings)}
-        print_json({**whether, "seed": course.seed, **course.figures(), "audit": found.to_dict()})
+        print_json({**whether, "seed": course.seed, **course.figures(), "audit": audits.to_dict()})
     else:
-        found.show()
+        audits.show()
         _show_verdict(course, shortcomings, ())
     if shortcomings:
         raise typer.Exit(FAILED)

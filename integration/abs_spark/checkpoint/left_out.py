@@ -16,10 +16,12 @@ def counting_left_out(checkpoint: str | None) -> Iterator[None]:
     try:
         yield
     except ProtocolError as error:
-        number = error.left_out and records_in(checkpoint, *error.left_out)
-        if error.left_out and number is not None:
-            of = "this epoch" if error.left_out[0] == error.left_out[1] else "these epochs"
-            error.remedy += f" The source had at most {number} records in {of}."
+        if error.left_out is not None:
+            first, last = error.left_out
+            number = records_in(checkpoint, first, last)
+            if number is not None:
+                epochs = "this epoch" if first == last else "these epochs"
+                error.remedy += f" The source had at most {number} records in {epochs}."
         raise
 
 
@@ -42,14 +44,14 @@ def records_in(checkpoint: str | None, first: int, last: int) -> int | None:
 
 def _by_partition(sources: tuple[Any, ...]) -> dict[tuple[int, str, str], int] | None:
     """The offset of each partition of each topic of each source; None: one has others."""
-    found: dict[tuple[int, str, str], int] = {}
+    positions: dict[tuple[int, str, str], int] = {}
     for number, document in enumerate(sources):
         topics = document.values() if isinstance(document, dict) else [None]
         if not all(isinstance(of, dict) and all(map(str.isdecimal, of)) for of in topics):
             return None
-        found |= {
+        positions |= {
             (number, topic, partition): int(offset)
             for topic, of in document.items()
             for partition, offset in of.items()
         }
-    return found
+    return positions

@@ -36,17 +36,18 @@ def check_options_first() -> None:
         writer: DataStreamWriter,
         path: str | None = None,
         format: str | None = None,  # noqa: A002 - Spark's name for it
-        *given: Any,
-        **options: Any,
+        outputMode: str | None = None,  # noqa: N803
+        partitionBy: str | list[str] | None = None,  # noqa: N803
+        queryName: str | None = None,  # noqa: N803
+        **options: bool | float | int | str | None,
     ) -> StreamingQuery:
-        named = {"outputMode", "partitionBy", "queryName"}
         if format is not None:
             writer.format(format)
-        writer.options(**{name: value for name, value in options.items() if name not in named})
+        writer.options(**options)
         _check(writer)
-        return start(writer, path, None, *given, **options)
+        return start(writer, path, None, outputMode, partitionBy, queryName)
 
-    DataStreamWriter.start = checked  # type: ignore[method-assign, assignment]
+    DataStreamWriter.start = checked  # type: ignore[method-assign]
 
 
 def _check(writer: DataStreamWriter) -> None:
@@ -54,8 +55,8 @@ def _check(writer: DataStreamWriter) -> None:
     from py4j.protocol import Py4JError
 
     try:
-        name, options = _field(writer, "source"), _field(writer, "extraOptions")
-        given = {str(pair._1()): str(pair._2()) for pair in _each(options) if pair._2() is not None}
+        name, pairs = _field(writer, "source"), _each(_field(writer, "extraOptions"))
+        options = {str(pair._1()): str(pair._2()) for pair in pairs if pair._2() is not None}
     except (Py4JError, AttributeError, TypeError) as error:
         _log.debug("options are checked with the first rows: %s", error)
         return
@@ -65,7 +66,7 @@ def _check(writer: DataStreamWriter) -> None:
         kind = format_named(name)
     except ConfigError:
         return  # this Python lacks a library that Spark's may have
-    check_of_stream(kind.name, parse(kind, given, started=False))
+    check_of_stream(kind.name, parse(kind, options, started=False))
 
 
 def _field(writer: DataStreamWriter, name: str) -> Any:

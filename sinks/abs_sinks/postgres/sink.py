@@ -215,7 +215,7 @@ class PostgresSink(Sink):
             return False
         with leased(self._options.server, doing=f"looking at {table.label}") as connection:
             kin = relatives(connection, table.oid)
-        return target.removeprefix(beside) in (label_of(*names) for names in kin)
+        return target.removeprefix(beside) in {label_of(schema, name) for schema, name in kin}
 
     def is_empty(self) -> bool:
         """Whether the table has no row."""

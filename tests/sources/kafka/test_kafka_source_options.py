@@ -70,7 +70,10 @@ def test_records_to_skip_are_named_by_topic_partition_and_offset() -> None:
         ({"startingOffsets": '{"t": {"0": -3}}'}, "numbers from -2 on"),
         ({"startingOffsets": '{"t": 3}'}, "JSON like"),
         ({"startingOffsets": "{}"}, "not empty"),
-        ({"skipOffsets": '{"t": {"0": 17}}'}, 'skipOffsets must be JSON like {"topic": {"0": [17]}}'),
+        (
+            {"skipOffsets": '{"t": {"0": 17}}'},
+            'skipOffsets must be JSON like {"topic": {"0": [17]}}',
+        ),
         ({"skipOffsets": '{"t": {"0": ["17"]}}'}, "skipOffsets must be JSON like"),
         ({"startingTimestamp": "yesterday"}, "milliseconds since 1970"),
         ({"endingOffsets": "latest"}, "A stream has no end: endingOffsets"),

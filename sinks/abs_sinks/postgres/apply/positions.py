@@ -70,7 +70,8 @@ def check_shared(connection: Connection[Any], changes: Changes) -> bool:
 
 def _check_relatives(connection: Connection[Any], table: CatalogTable) -> None:
     """Raise SchemaError if changes are applied to a table with the same rows by other positions."""
-    labels = [sql.Identifier(*names).as_string() for names in relatives(connection, table.oid)]
+    kin_names = relatives(connection, table.oid)
+    labels = [sql.Identifier(schema, name).as_string() for schema, name in kin_names]
     kin = {positions_name(label): label for label in labels}
     for place, _, name in connection.execute(_PLACES, ([*kin],)).fetchall():
         raise SchemaError(
