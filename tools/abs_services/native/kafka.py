@@ -120,7 +120,7 @@ class NativeKafka(NativeService[ServerIdentity], KafkaService):
             replace_durably(kept, features.read_bytes())
             return
         data.mkdir(exist_ok=True)
-        features.write_bytes(kept.read_bytes())
+        replace_durably(features, kept.read_bytes())
         ids = {
             "version": 1,
             "cluster.id": self.identity.cluster_id,

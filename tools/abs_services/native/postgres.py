@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import os
 import secrets
 import signal
 from collections.abc import Mapping
@@ -220,6 +221,8 @@ class NativePostgres(NativeService[ServerIdentity], PostgresService):
         )
         with (self.data / "postgresql.conf").open("a") as conf:
             conf.write("include = '../server.conf'\n")
+            conf.flush()
+            os.fsync(conf.fileno())  # initdb has synced the file without this line
 
     def _write_settings(self) -> None:
         settings = {
