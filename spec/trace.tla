@@ -3,8 +3,9 @@
 (* Is an event log a behaviour of abs.tla?                                 *)
 (*                                                                         *)
 (* A log is what the processes of a job told (abs_core.events), in the     *)
-(* order in which they wrote it, with two lines of the test's own: that it *)
-(* killed all processes, and at the end what register and target show.     *)
+(* order in which they wrote it, with lines of the test's own: that it     *)
+(* killed all processes, that all of one run have ended while others may   *)
+(* go on, and at the end what register and target show.                    *)
 (* Every step here is a step of abs.tla, or the reading of a line that     *)
 (* changes nothing.  A line is read only where it is true; a step that a   *)
 (* process tells of is taken only with its line.  All other steps (looks,  *)
@@ -20,10 +21,14 @@ EXTENDS abs
 (* logs.tla has worlds, and a log for each.  Lines are records with `event` *)
 (* and what the event says; runs go by their generation, handles by        *)
 (* <<run, epoch, slot, attempt>>.  A world has these fields, too:          *)
-(*   killed    the runs that a test has killed                             *)
+(*   killed    the runs that a test has killed, and those of `gone`        *)
+(*   gone      the runs that were overtaken while they stood still or went *)
+(*             on, and then ended by themselves                            *)
 (*   told      the handles of which some line tells that they were         *)
 (*             pre-committed                                               *)
 (*   untold    handles that other lines name                               *)
+(*   early     those of `told` whose line comes after a newer run's first: *)
+(*             the task had begun before, and its line may come late       *)
 (*   silent    sweeps do not tell of each handle: not of those that were   *)
 (*             composed, nor by the names that decisions use               *)
 (***************************************************************************)
@@ -62,7 +67,8 @@ ReadStarted ==
 ReadPreCommitted ==
     /\ Is("PreCommitted")
     /\ Alive(Line.run)
-    /\ PreCommit(Line.handle)
+    /\ \/ PreCommit(Line.handle)
+       \/ Line.handle \in w.early /\ handle[Line.handle] \in PreCommitted /\ UNCHANGED vars
     /\ Read /\ UNCHANGED <<dead, known>>
 
 \* The decision is there, and names exactly these handles.
@@ -117,11 +123,17 @@ ReadKilled ==
     /\ dead' = dead \cup Range(register.history)
     /\ Read /\ UNCHANGED <<vars, known>>
 
+\* All processes of one run have ended.
+ReadGone ==
+    /\ Is("Gone")
+    /\ dead' = dead \cup {Line.run}
+    /\ Read /\ UNCHANGED <<vars, known>>
+
 \* Nothing is prepared any more at the end, but it may have been aborted without a line: also by a run
-\* that was killed before it told.
+\* that was killed before it told, and by a task that failed as its run was overtaken.
 Silently(h) ==
     /\ Unnameable(register, h)
-    /\ w.silent \/ \E r \in w.killed : r > RunOf(h)
+    /\ w.silent \/ RunOf(h) \in w.gone \/ \E r \in w.killed : r > RunOf(h)
 
 \* What the test finds at the end.
 ReadLeft ==
@@ -141,7 +153,7 @@ ReadLeft ==
 Begins(h) ==
     /\ Alive(RunOf(h)) /\ Begin(h)
     /\ IF h \in w.untold THEN Killed(RunOf(h))
-       ELSE handle'[h] = "writing" /\ Is("PreCommitted") /\ Line.handle = h
+       ELSE handle'[h] = "writing" /\ (h \in w.early \/ (Is("PreCommitted") /\ Line.handle = h))
 
 \* The engine has a share of each task: those that the decision names are all told.
 Reports(r) ==
@@ -186,6 +198,7 @@ Hidden ==
        ELSE \/ \E r \in Runs : Alive(r) /\ Goes(r)
             \/ \E h \in w.told \cup w.untold : Begins(h)
             \/ \E h \in w.untold : Killed(RunOf(h)) /\ PreCommit(h)
+            \/ \E h \in w.early : PreCommit(h)
     /\ UNCHANGED <<i, dead, known>>
 
 Reads == \/ ReadStarted \/ ReadPreCommitted \/ ReadDecided \/ ReadReturned("Committed", TRUE)
@@ -193,8 +206,8 @@ Reads == \/ ReadStarted \/ ReadPreCommitted \/ ReadDecided \/ ReadReturned("Comm
          \/ ReadLeft
 
 TraceInit == InitWith(w.told \cup w.untold \cup Composed) /\ i = 1 /\ dead = {} /\ known = {}
-\* A line that can be read is read: no hidden step is lost by that, but before `Killed`.
-TraceNext == IF ENABLED Reads THEN Reads ELSE ReadKilled \/ Hidden
+\* A line that can be read is read: no hidden step is lost by that, but before `Killed` and `Gone`.
+TraceNext == IF ENABLED Reads THEN Reads ELSE ReadKilled \/ ReadGone \/ Hidden
 TraceSpec == TraceInit /\ [][TraceNext]_all
 
 (***************************************************************************)

@@ -27,7 +27,7 @@ from tests.kit.crash_points import CO_COMMIT, RARE, TWO_STEP
 from tests.spark.drivers import Driver, killed_at
 from tests.spark.epoch_world import JOB, EpochWorld
 from tests.spark.jobs.stream_files import Job
-from tests.spec.traces import KILLED, SHAPES, Trace, add, check_accepted, left, read
+from tests.spec.traces import KILLED, SHAPES, Trace, add, check_accepted, gone, left, read
 
 pytestmark = [
     pytest.mark.spark,
@@ -101,25 +101,92 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("way", "point"), CASES)
-def test_a_killed_driver_s_log_is_a_behaviour_of_the_specification(
-    way: str, point: CrashPoint, world: EpochWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shape = SHAPES[way]
-    log = tmp_path / "events.jsonl"
+@pytest.fixture
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where all drivers write their events."""
+    path = tmp_path / "events.jsonl"
     monkeypatch.setenv("ABS_OBSERVE", "abs_core.eventlog:to_file")
-    monkeypatch.setenv(eventlog.VARIABLE, str(log))
+    monkeypatch.setenv(eventlog.VARIABLE, str(path))
+    return path
+
+
+def made(way: str, world: EpochWorld) -> tuple[Job, str | None]:
+    """The job, and the address of its database, on an empty target and some input."""
     world.files.add_files(range(FILES))
     job = replace(JOBS[way](world), scramble=True)
-    url = world.files.url if job.sinks or job.format == "abs-postgres" else None
     if "key" in job.options:
         world.files.alter(f"add primary key ({job.options['key']})")
+    return job, world.files.url if job.sinks or job.format == "abs-postgres" else None
+
+
+def to_its_end(job: Job, folder: Path, url: str | None) -> None:
+    with Driver(job, folder, url) as driver:
+        assert driver.end() == 0, driver.log[-4000:]
+
+
+def check(log: Path, way: str, name: str, last: JobState, folder: Path) -> None:
+    """The log is a behaviour of the specification; it is kept, where a folder for that is named."""
+    add(log, left(last))
+    if kept := os.environ.get("ABS_RECORD_TRACES"):
+        shutil.copy(log, Path(kept) / f"{way}-{name}.jsonl")
+    check_accepted(Trace(read(log), SHAPES[way]), folder / "tlc")
+
+
+@pytest.mark.parametrize(("way", "point"), CASES)
+def test_a_killed_driver_s_log_is_a_behaviour_of_the_specification(
+    way: str, point: CrashPoint, world: EpochWorld, log: Path, tmp_path: Path
+) -> None:
+    job, url = made(way, world)
     nth = 1 if point is CrashPoint.AFTER_START else 2
     killed_at(point, nth, job, tmp_path / "killed", url)
     add(log, KILLED)
-    with Driver(job, tmp_path / "again", url) as driver:
-        assert driver.end() == 0, driver.log[-4000:]
-    add(log, left(state(job, world)))
-    if folder := os.environ.get("ABS_RECORD_TRACES"):
-        shutil.copy(log, Path(folder) / f"{way}-{point}.jsonl")
-    check_accepted(Trace(read(log), shape), tmp_path / "tlc")
+    to_its_end(job, tmp_path / "again", url)
+    check(log, way, str(point), state(job, world), tmp_path)
+
+
+@pytest.mark.parametrize("way", JOBS)
+def test_so_is_that_of_a_driver_that_stood_still_while_it_was_overtaken(
+    way: str, world: EpochWorld, log: Path, tmp_path: Path
+) -> None:
+    """Its tasks and its commit process go on under a generation that is over."""
+    job, url = made(way, world)
+
+    def has_written() -> bool:
+        return any(
+            line["event"] == "PreCommitted" and line["epoch"] > 0
+            for line in (read(log) if log.exists() else [])
+        )
+
+    with Driver(job, tmp_path / "first", url) as driver:
+        driver.wait_until(has_written, "a task of the second epoch has written")
+        driver.stop()
+        copied = world.files.with_checkpoint_copy("overtaking")
+        overtaking = replace(job, checkpoint=str(copied.checkpoint))
+        to_its_end(overtaking, tmp_path / "second", url)
+        driver.go_on()
+        assert driver.end() == 1
+        assert "abs_core.errors.FencedError" in driver.log
+    add(log, gone(1))
+    world.files.add_file(FILES)  # one more epoch, by a run that sweeps
+    to_its_end(overtaking, tmp_path / "third", url)
+    check(log, way, "stood-still", state(job, world), tmp_path)
+
+
+@pytest.mark.parametrize("way", ["postgres-2pc", "kafka-2pc", "s3-2pc", "postgres-wal"])
+def test_so_is_that_of_two_drivers_that_run_at_once(
+    way: str, world: EpochWorld, log: Path, tmp_path: Path
+) -> None:
+    """The second one takes over while the first writes; neither stands still."""
+    job, url = made(way, world)
+    with Driver(replace(job, continuous=True), tmp_path / "first", url) as driver:
+        driver.wait_until((world.checkpoint / "commits" / "0").exists, "one epoch is done")
+        copied = world.files.with_checkpoint_copy("second")
+        second = replace(job, checkpoint=str(copied.checkpoint))
+        copied.forget_commits(1)  # so that it has something to do, and takes over
+        to_its_end(second, tmp_path / "second", url)
+        world.files.add_file(FILES)
+        assert driver.end() == 1
+        assert "abs_core.errors.FencedError" in driver.log
+    add(log, gone(1))
+    to_its_end(second, tmp_path / "third", url)
+    check(log, way, "two-at-once", state(job, world), tmp_path)

@@ -20,7 +20,7 @@ def all_of(log: Sequence[Line]) -> list[Forged]:
 
 def _dropped(lines: list[Line]) -> Iterator[Forged]:
     """Only what was surely told: not the last line of a process that was killed."""
-    killed = [n for n, line in enumerate(lines) if line["event"] == "Killed"]
+    killed = [n for n, line in enumerate(lines) if line["event"] in ("Killed", "Gone")]
     last = killed[-1] if killed else -1
     named = {name for line in lines if line["event"] == "Decided" for name in line["handles"]}
     for n, line in enumerate(lines):

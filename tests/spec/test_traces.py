@@ -27,13 +27,15 @@ from tests.spec.traces import (
     Trace,
     add,
     check_accepted,
+    gone,
     left,
     longest,
     read,
 )
 
 EMBEDDED = SHAPES["embedded-2pc"]
-RECORDED = sorted((Path(__file__).parent / "recorded").glob("*.jsonl"))
+FOLDER = Path(__file__).parent / "recorded"
+RECORDED = sorted(FOLDER.glob("*.jsonl"))
 POINTS = [
     CrashPoint.AFTER_START,
     CrashPoint.BEFORE_PRE_COMMIT,
@@ -118,6 +120,26 @@ def test_a_log_with_a_line_dropped_swapped_or_forged_is_rejected(
     traces = [Trace(lines, trace.shape) for _, lines in all_forged]
     for (what, _), (done, of) in zip(all_forged, longest(traces, tmp_path), strict=True):
         assert done < of, f"{path.name}, {what}: a behaviour of the specification has this log"
+
+
+@pytest.mark.long
+def test_a_run_that_was_overtaken_may_tell_late_but_not_decide(tmp_path: Path) -> None:
+    """Made of a recorded log: the first run stood still while the next one began."""
+    killed = recorded(FOLDER / "postgres-idempotent-inside_co_commit.jsonl")
+    number = killed.lines.index(KILLED)
+    *before, told_late = killed.lines[:number]
+    started, *after, last = killed.lines[number + 1 :]
+    assert (told_late["event"], started["event"]) == ("PreCommitted", "Started")
+    others = [line for line in before if line["event"] == "PreCommitted" and line["epoch"] == 1]
+    handles = [line["handle"] for line in (*others, told_late)]
+    pid = next(line["pid"] for line in before if line["event"] == "Decided")
+    decided = {"event": "Decided", "pid": pid, "epoch": 1, "generation": 1, "handles": handles}
+    late = [*before, started, told_late, *after, gone(1), last]
+    decides = [*before, started, told_late, decided, *after, gone(1), last]
+    traces = [Trace(lines, killed.shape) for lines in (late, decides)]
+    (done, of), (wrong, of_wrong) = longest(traces, tmp_path)
+    assert done == of
+    assert wrong < of_wrong
 
 
 def test_an_event_log_without_a_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ KILLED = {"event": "Killed"}
 
 CHECKED = (
     *("Started", "PreCommitted", "Decided", "Committed", "Skipped", "RolledForward"),
-    *("Swept", "Abandoned", "Killed", "Left"),
+    *("Swept", "Abandoned", "Killed", "Gone", "Left"),
 )
 """The other events say nothing of the protocol."""
 
@@ -32,18 +32,21 @@ class Shape:
         composes: a decision names what was composed of the tasks' handles.
         gaps: the engine numbers epochs as it likes, and rolls forward before its tasks begin.
         bounded: the target holds handles under bounded names (``HELD_AS``), by which they are swept.
+        upserts: tasks upsert their rows themselves. What no decision names leaves nothing to be swept:
+            the next try of the epoch writes the same keys.
     """
 
     cocommits: bool = False
     composes: bool = False
     gaps: bool = False
     bounded: bool = False
+    upserts: bool = False
 
 
 SHAPES = {
     "postgres-2pc": Shape(),
     "postgres-wal": Shape(cocommits=True),
-    "postgres-idempotent": Shape(cocommits=True),
+    "postgres-idempotent": Shape(cocommits=True, upserts=True),
     "kafka-2pc": Shape(bounded=True),
     "kafka-wal": Shape(cocommits=True),
     "s3-2pc": Shape(),
@@ -69,6 +72,11 @@ def left(state: JobState) -> Line:
     return {"event": "Left", "generation": state.generation, "frontier": state.frontier}
 
 
+def gone(generation: int) -> Line:
+    """All processes of this run have ended, while others may go on."""
+    return {"event": "Gone", "generation": generation}
+
+
 def add(log: Path, line: Line) -> None:
     """Write a line of the test's own."""
     with log.open("a") as file:
@@ -88,6 +96,7 @@ class _Names:
         named = {name for line in lines for name in _named(line)}
         self.composed = named - self.told if shape.composes else set()
         self.untold = named - self.told - self.composed
+        self.early = set(_after_a_newer_run(lines))
         self._slots: dict[int, int] = {}
         self._tries: dict[tuple[int, int, int], list[str]] = {}
         for name in sorted(self.told | self.untold):
@@ -112,6 +121,18 @@ class _Names:
         return len(self._slots)
 
 
+def _after_a_newer_run(lines: Sequence[Line]) -> Iterator[str]:
+    """Handles whose run was overtaken before they were told."""
+    newest = 0
+    for line in lines:
+        if line["event"] == "Started":
+            newest = max(newest, line["generation"])
+        if line["event"] == "PreCommitted":
+            name = HandleName.parse(line["handle"])
+            if name is not None and name.generation < newest:
+                yield line["handle"]
+
+
 def _named(line: Line) -> list[str]:
     found = line.get("handles")
     return list(found) if isinstance(found, list) else []
@@ -132,6 +153,7 @@ def _trace(trace: Trace) -> tuple[str, str]:
     names, shape = _Names(lines, trace.shape), trace.shape
     records = [_line(line, names) for line in lines]
     runs, killed = 0, 0
+    ended = {line["generation"] for line in lines if line["event"] == "Gone"}
     for line in lines:
         if line["event"] == "Killed":
             killed = runs
@@ -149,14 +171,16 @@ def _trace(trace: Trace) -> tuple[str, str]:
         "epochs": epochs,
         "cocommits": _flag(shape.cocommits),
         "composes": _flag(shape.composes),
-        "silent": _flag(shape.composes or shape.bounded),
+        "silent": _flag(shape.composes or shape.bounded or shape.upserts),
         "gaps": _flag(shape.gaps),
         "aborts": "TRUE",
         "ends": "FALSE",
         "stubborn": "FALSE",
-        "killed": _set(map(str, range(1, killed + 1))),
+        "killed": _set(map(str, {*range(1, killed + 1), *ended})),
+        "gone": _set(map(str, ended)),
         "told": names.all_of(names.told),
         "untold": names.all_of(names.untold),
+        "early": names.all_of(names.early),
     }
     return _record(fields), f"<<{', '.join(records)}>>"
 
@@ -198,7 +222,7 @@ def _line(line: Line, names: _Names) -> str:
             fields |= {"run": handle[2:].partition(",")[0], "handle": handle}
         case "Decided":
             fields |= {"run": line["generation"], "handles": names.all_of(line["handles"])}
-        case "Abandoned":
+        case "Abandoned" | "Gone":
             fields |= {"run": line["generation"]}
         case "Swept":
             fields |= {"handles": names.all_of(line["handles"])}
