@@ -10,7 +10,7 @@ and what was synced stays whole.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from pathlib import Path
@@ -19,6 +19,8 @@ from tests.kit.power_loss.disk import ROOT, Event, Made, Named, Resized, Said, W
 
 PIECE = 32
 """Bytes that are written together, or not: fewer than any disk does it with."""
+SECTOR = 512
+"""What disks do write together; PostgreSQL counts on it for one file of its own, ``pg_control``."""
 BEGIN = "begin "
 
 Image = dict[str, bytes | None]
@@ -31,7 +33,7 @@ class Fate(Enum):
     KEPT = auto()
     LOST = auto()
     ZEROS = auto()
-    """The file is as long as it was; its bytes are not there."""
+    """The file is as long as it was; bytes that made it longer are not there."""
     TORN = auto()
     """Some pieces of it."""
 
@@ -43,10 +45,12 @@ class Cut:
     Args:
         names: whether changes of names are kept; None: each as ``rng`` says.
         writes: the same of bytes.
+        piece: how many bytes are written together, or not.
     """
 
     names: bool | None = None
     writes: Fate | None = None
+    piece: int = PIECE
     rng: random.Random = field(default_factory=random.Random)
 
     def keeps(self) -> bool:
@@ -58,13 +62,13 @@ class Cut:
         return self.rng.choice(list(Fate)) if self.writes is None else self.writes
 
 
-def cuts(seed: int, count: int) -> Iterator[Cut]:
+def cuts(seed: int, count: int, piece: int = PIECE) -> Iterator[Cut]:
     """The plain ones, and so many at random."""
     for names in (True, False):
         for writes in (Fate.KEPT, Fate.LOST, Fate.ZEROS):
-            yield Cut(names, writes)
+            yield Cut(names, writes, piece)
     for number in range(count):
-        yield Cut(rng=random.Random(f"{seed} {number}"))
+        yield Cut(piece=piece, rng=random.Random(f"{seed} {number}"))
 
 
 @dataclass(slots=True)
@@ -80,19 +84,21 @@ class _File:
                     del content[change.size :]
                     content.extend(bytes(change.size - len(content)))
                 continue
-            _apply(content, change, cut.fate(), cut.rng)
+            _apply(content, change, cut)
         return bytes(content)
 
 
-def _apply(content: bytearray, change: Wrote, fate: Fate, rng: random.Random) -> None:
+def _apply(content: bytearray, change: Wrote, cut: Cut) -> None:
+    fate, end = cut.fate(), change.offset + len(change.data)
     if fate is Fate.KEPT:
         write_at(content, change.offset, change.data)
-    if fate is Fate.ZEROS:
-        write_at(content, change.offset, bytes(len(change.data)))
+    if fate is Fate.ZEROS and end > len(content):
+        content.extend(bytes(end - len(content)))
     if fate is Fate.TORN:
-        for at in range(0, len(change.data), PIECE):
-            if rng.random() < 0.5:
-                write_at(content, change.offset + at, change.data[at : at + PIECE])
+        for at in range(-change.offset % cut.piece - cut.piece, len(change.data), cut.piece):
+            begin, piece = max(at, 0), change.data[max(at, 0) : at + cut.piece]
+            if cut.rng.random() < 0.5:
+                write_at(content, change.offset + begin, piece)
 
 
 @dataclass(slots=True)
@@ -109,9 +115,15 @@ def _set(names: dict[str, int], change: Named) -> None:
 
 
 class Platter:
-    """What is on the disk for sure, and what is on its way, at one moment of the record."""
+    """What is on the disk for sure, and what is on its way, at one moment of the record.
 
-    def __init__(self) -> None:
+    Args:
+        names_files: fsync of a file makes its name durable, too, as in ext4, XFS and btrfs.
+            PostgreSQL's checkpoints count on it.
+    """
+
+    def __init__(self, *, names_files: bool = False) -> None:
+        self._names_files = names_files
         self._files: dict[int, _File] = {}
         self._folders: dict[int, _Folder] = {}
         self.said: list[str] = []
@@ -133,6 +145,8 @@ class Platter:
             file = self._files[event.node]
             file.synced = file.content(Cut(writes=Fate.KEPT))
             file.pending.clear()
+            if self._names_files:
+                self._give_its_name(event.node)
         else:
             self._sync_folder(self._folders[event.node])
 
@@ -150,6 +164,18 @@ class Platter:
                 if change.folder != taken.folder:
                     _set(folder.synced, change)
                     folder.pending.remove(change)
+
+    def _give_its_name(self, node: int) -> None:
+        """And those of the folders above it, with all that became of these names before."""
+        for number, folder in self._folders.items():
+            names = {change.name for change in folder.pending if change.node == node}
+            changes = {change.change for change in folder.pending if change.name in names}
+            for each in self._folders.values() if changes else ():
+                for change in [c for c in each.pending if c.change in changes]:
+                    _set(each.synced, change)
+                    each.pending.remove(change)
+            if changes:
+                self._give_its_name(number)
 
     def image(self, cut: Cut, folder: str) -> Image | None:
         """What a folder at the disk's root holds if the power is cut now; None: it is not there."""
@@ -180,7 +206,14 @@ class Platter:
 
 
 def images(
-    record: Sequence[Event], folder: str, count: int, seed: int
+    record: Sequence[Event],
+    folder: str,
+    count: int,
+    seed: int,
+    *,
+    moments: Container[int] | None = None,
+    piece: int = PIECE,
+    names_files: bool = False,
 ) -> Iterator[tuple[int, list[str], Image]]:
     """All that a folder may hold when the power is cut behind each event; each once.
 
@@ -188,11 +221,14 @@ def images(
         folder: at the disk's root. Its part of the record is what follows ``begin FOLDER``, which was
             said, up to the next ``begin``.
         count: random cuts at each event, besides the plain ones.
+        moments: numbers of the events behind which the power is cut; None: each.
+        piece: see ``Cut``.
+        names_files: see ``Platter``.
 
     Returns:
         the number of the event, what was said until then, and the image.
     """
-    platter = Platter()
+    platter = Platter(names_files=names_files)
     seen: set[int] = set()
     looks = False
     for number, event in enumerate(record):
@@ -200,9 +236,9 @@ def images(
         if isinstance(event, Said) and event.text.startswith(BEGIN):
             looks = event.text == f"{BEGIN}{folder}"
             platter.said.clear()
-        if not looks:
+        if not looks or (moments is not None and number not in moments):
             continue
-        for cut in cuts(seed, count):
+        for cut in cuts(seed, count, piece):
             image = platter.image(cut, folder)
             # What was said counts: one image may be right before a promise, and wrong after it.
             key = hash((len(platter.said), *sorted((image or {}).items(), key=_path)))
