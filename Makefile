@@ -39,9 +39,9 @@ check: setup ## style, types, the direction of dependencies, and packages that f
 prefetch: setup ## fetches and makes what the tests need once
 	@$(BIN)/python -m tests.prefetch
 
-proof: setup ## TLC, Porcupine (needs Go) and power cuts (needs FUSE); docs/explanation/proof.md
+proof: setup ## TLC, Porcupine (needs Go), power cuts (FUSE), other readers (javac, curl); docs/explanation/proof.md
 	$(BIN)/python -m pytest -s -m "campaign or not campaign" tests/spec tests/porcupine \
-		tests/core/test_power_loss.py
+		tests/core/test_power_loss.py tests/sinks/test_power_loss.py tests/spark/test_spark_third_readers.py
 
 bench: setup ## ratios against peers and limits; see benchmarks/README.md
 	$(BIN)/python -m benchmarks

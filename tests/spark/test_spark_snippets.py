@@ -97,6 +97,10 @@ ELSEWHERE = {
     ("abs.md", "Sinks({"): "tests/embedded/test_sinks_of_one_stream.py",
     ("proof.md", "tests/spec/test_specification.py"): "tests/spec/test_specification.py",
     ("proof.md", "tests/spec/test_traces.py"): "tests/spec/test_traces.py",
+    ("proof.md", "tests/porcupine"): "tests/porcupine/test_porcupine.py",
+    ("proof.md", "tests/core/test_power_loss.py"): "tests/core/test_power_loss.py",
+    ("proof.md", "tests/sinks/test_power_loss.py"): "tests/sinks/test_power_loss.py",
+    ("proof.md", "test_spark_third_readers.py"): "tests/spark/test_spark_third_readers.py",
 }
 
 
