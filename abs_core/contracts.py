@@ -377,14 +377,6 @@ class Sink(ABC):
         At best effort and never needed for safety: it releases the locks of a suspended zombie.
         """
 
-    def shares_rows(self, target: str) -> bool:
-        """Whether another target (``target_id``) has rows in common with this one: a part of it, say.
-
-        Raises:
-            TargetError: the check failed.
-        """
-        return False
-
     def is_empty(self) -> bool:
         """Whether it is known that a reader would find no row in the target, of any writer.
 

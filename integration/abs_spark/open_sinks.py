@@ -18,6 +18,7 @@ from abs_core.parallel import answers, side_by_side
 from abs_core.patience import Patience, several
 from abs_core.several import CompositeCommitter, SinkGroup
 from abs_core.sinkmap import number_of
+from abs_sinks.capabilities import SharesRows
 from abs_sinks.door import SinkFormat
 from abs_sinks.options import on_one_target
 from abs_spark.sink_spec import SinkSpec, commit_at_once, group_of, groups
@@ -114,7 +115,10 @@ class OpenSinks:
             if sink.guarantee().write != "changes":
                 continue
             for other, theirs in identities:
-                if other != name and (theirs == target or sink.shares_rows(theirs)):
+                if other == name:
+                    continue
+                shares = isinstance(sink, SharesRows) and sink.shares_rows(theirs)
+                if theirs == target or shares:
                     raise on_one_target(name, other, theirs)
 
     def if_missing(self, check: Callable[[str], None]) -> None:

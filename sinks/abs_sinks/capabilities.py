@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -80,3 +80,12 @@ class Log(ABC):
     @abstractmethod
     def history(self, options: Any) -> TableHistory:
         """The commits, for ``abs audit duplicates``."""
+
+
+@runtime_checkable
+class SharesRows(Protocol):
+    """A sink whose target may have rows in common with another one: a table and its partition."""
+
+    def shares_rows(self, target: str) -> bool:
+        """Whether another target (``Sink.target_id``) has; raises TargetError if it cannot be told."""
+        ...

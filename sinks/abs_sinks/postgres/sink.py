@@ -208,7 +208,7 @@ class PostgresSink(Sink):
             )
 
     def shares_rows(self, target: str) -> bool:
-        """See ``Sink``: whether it is a partition or child of this table, or the reverse."""
+        """See ``SharesRows``: whether it is a partition or child of this table, or the reverse."""
         table = self._table.target().table
         beside = self.target_id.removesuffix(label_of(table.schema, table.name))
         if not target.startswith(beside):
