@@ -251,8 +251,8 @@ DELTA = {
         early="typeWidening|type widening",
         late="typeWidening|type widening",
     ),
-    # It keeps its id, its versions and its transactions: as after an overwrite.
-    "a replaced table": Change([f"CREATE OR REPLACE TABLE {{t}} {AGAIN} USING delta"], gone=ALL),
+    # By its path it keeps its id, its transactions, and its rows.
+    "a replaced table": Change([f"CREATE OR REPLACE TABLE {{t}} {AGAIN} USING delta"]),
     "an older state": Change(["RESTORE TABLE {t} TO VERSION AS OF 2"]),
     "compacted files": Change(["OPTIMIZE {t}", "VACUUM {t} RETAIN 0 HOURS"]),
     "deleted rows": Change(
