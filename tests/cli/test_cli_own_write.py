@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from abs_core import ownwrite
 from abs_core.certificate import MemoryCertificates
@@ -119,6 +121,27 @@ def test_a_job_that_is_given_up_tells_what_stays_in_its_target(place: Place, act
     del place.world.versions["job"]
     place.world.run("three", "new query").write(0, "new")
     assert place.world.rows == {"row 0": 1, "new": 1}
+
+
+def test_the_audit_is_not_clean_while_a_batch_is_begun_and_not_finished(
+    place: Place, tmp_path: Path
+) -> None:
+    folder, expected = tmp_path / "table", tmp_path / "expected.json"
+    write_deltalake(folder, pa.table({"account": [1, 2], "amount": [10, 20]}))
+    expected.write_text('{"account": 1, "amount": 10}\n{"account": 2, "amount": 20}\n')
+    sides = ("--expected", expected, "--key", "account", "--actual", f"delta:{folder}")
+    where = ("--register", place.address, "--job")
+    place.world.run("one").write(0)
+    abs_prints(0, "audit", *sides)
+    abs_prints(0, "audit", *sides, *where, "job")
+    place.begin(1)
+    assert "1 open decision(s)" in abs_prints(1, "audit", *sides, *where, "job")
+    lacking = abs_prints(1, "audit", *sides, *where, "another")
+    assert "there is no register of job another" in lacking
+    place.world.run("two").write(1)
+    abs_prints(0, "audit", *sides, *where, "job")
+    for words in (where[:2], (*where, "job", "--sinks", expected)):
+        assert abs_("audit", *sides, *words).exit_code == 2
 
 
 @pytest.mark.services

@@ -1,4 +1,4 @@
-"""``abs chaos`` and ``abs audit`` on a job with a write of its own."""
+"""``abs chaos`` on a job with a write of its own; for the audit see ``test_cli_own_write``."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
-from abs_core.crash import CrashPoint
 from tests.spark.drivers import interpreter
 from tests.spark.jobs import own_write
 from tests.spark.jobs.own_write import RECIPES
@@ -53,12 +51,6 @@ def abs_(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def place_of(request: pytest.FixtureRequest, recipe: str, folder: Path) -> str:
-    if recipe.startswith("postgresql"):
-        return str(request.getfixturevalue("database"))
-    return str(folder / "target")
-
-
 def test_a_job_that_is_killed_again_and_again_is_found_exact(tmp_path: Path) -> None:
     """Of the page's own, into PostgreSQL, see ``test_spark_once_page``."""
     world = OwnWorld.of(tmp_path, "delta_merge", str(tmp_path / "target"))
@@ -83,26 +75,3 @@ def test_rows_and_version_in_two_transactions_are_found(database: str, tmp_path:
     code, report = chaos(world, "--at", "writing")
     assert (code, report["clean"]) == (1, False)
     assert report["changed"] + report["missing"] > 0, report
-
-
-@pytest.mark.parametrize("recipe", ["postgresql_merge", "delta_merge"])
-def test_the_audit_tells_a_batch_that_was_begun(
-    request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path, recipe: str
-) -> None:
-    world = OwnWorld.of(tmp_path, recipe, place_of(request, recipe, tmp_path))
-    world.add_files(1)
-    world.run(spark)
-    at = compared(world)
-    assert abs_("audit", *at).returncode == 0
-    world.add_files(1)
-    assert world.killed(CrashPoint.AFTER_DECIDE)
-    where = ("--register", world.job.register, "--job", world.job.job)
-    assert abs_("audit", *at).returncode == 0, "the second batch is not expected yet"
-    begun = abs_("audit", *at, *where)
-    assert begun.returncode == 1
-    assert "1 open decision(s)" in begun.stdout
-    world.run(spark)
-    assert abs_("audit", *compared(world), *where).returncode == 0
-    lacking = abs_("audit", *compared(world), *where[:3], "another")
-    assert lacking.returncode == 1
-    assert "there is no register of job another" in lacking.stdout
