@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -18,6 +18,9 @@ ROOT = Path(__file__).parents[2]
 ROOMS = (ROOT, *(ROOT / folder for folder in FOLDERS))
 FAKES = ("abs_testing.fakes", "tests")
 """What is in these may be replaced: it stands in for something already."""
+
+WAYS = ("setattr", "delattr", "object", "multiple", "patch", "setitem")
+"""Calls that replace something, by the last part of their name."""
 
 METHOD = re.compile(r"#.*type: ignore\[[^]]*method-assign")
 """What mypy wants to see where an attribute takes the place of a method."""
@@ -31,15 +34,14 @@ class Patches:
     """
 
     def __init__(self, source: str, module: str = "tests.test") -> None:
-        self._tree = ast.parse(source)
+        self._nodes = [*ast.walk(ast.parse(source))]
         self._lines = source.splitlines()
-        self._module = module
-        self._names = dict(bindings(self._tree, module))
+        self._names = dict(bindings(self._nodes, module))
         self._kinds = {name: kind for name, kind in self._variables() if name not in self._names}
 
     def functions(self) -> Iterator[ast.AST]:
         """Each place where a function or a method of ours is replaced."""
-        for node in ast.walk(self._tree):
+        for node in self._nodes:
             if isinstance(node, ast.Call):
                 place = self._called(node)
                 if place is not None and self._is_ours(place):
@@ -51,26 +53,26 @@ class Patches:
 
     def planted(self) -> int:
         """How many blocks have planted bugs."""
-        return sum(
-            isinstance(node, ast.Call) and ast.unparse(node.func).endswith("planted")
-            for node in ast.walk(self._tree)
-        )
+        calls = (node.func for node in self._nodes if isinstance(node, ast.Call))
+        return sum(isinstance(called, ast.Name) and called.id == "planted" for called in calls)
 
     def _called(self, call: ast.Call) -> str | None:
         """The dotted name of what a call replaces; None if it replaces nothing."""
-        way = ast.unparse(call.func)
-        if not call.args:
+        way = call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
+        if way not in WAYS or not call.args:
+            return None
+        if way in ("object", "multiple") and not ast.unparse(call.func).endswith(f"patch.{way}"):
             return None
         first, *more = call.args
-        if way.endswith(("setattr", "delattr", "patch.object", "patch.multiple")):
+        if way in ("setattr", "delattr", "object", "multiple"):
             if isinstance(first, ast.Constant):
                 return str(first.value)
             if isinstance(first, ast.JoinedStr):
                 return ast.unparse(first)[2:-1]
             return f"{self._owner(first)}.{_text(more[0]) if more else '?'}"
-        if way.endswith("patch") and isinstance(first, ast.Constant):
+        if way == "patch" and isinstance(first, ast.Constant):
             return str(first.value)
-        if way.endswith("setitem") and more:
+        if way == "setitem" and more:
             owner = _of_names(first)
             if owner is not None:
                 return f"{self._owner(owner)}.{_text(more[0])}"
@@ -82,8 +84,7 @@ class Patches:
         """Whether an assignment to an attribute replaces a function or a method of ours."""
         first = ast.unparse(target.value).partition(".")[0]
         line = self._lines[target.lineno - 1 : (target.end_lineno or 0)]
-        is_method = any(METHOD.search(text) for text in line)
-        if first not in self._names and not is_method:
+        if first not in self._names and not any(METHOD.search(text) for text in line):
             return False
         return self._is_ours(f"{self._owner(target.value)}.{target.attr}")
 
@@ -101,7 +102,7 @@ class Patches:
 
     def _variables(self) -> Iterator[tuple[str, str]]:
         """Variables of which an annotation or a call tells the class."""
-        for node in ast.walk(self._tree):
+        for node in self._nodes:
             if isinstance(node, ast.arg) and node.annotation is not None:
                 pairs = [(node.arg, node.annotation)]
             elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
@@ -111,9 +112,13 @@ class Patches:
             else:
                 continue
             for name, kind in pairs:
-                first, _, rest = ast.unparse(kind).strip("'\"").partition(".")
-                if rest == "" and first in self._names and first[:1].isupper():
-                    yield name, self._names[first]
+                if not isinstance(kind, ast.Name | ast.Attribute):
+                    continue
+                first, _, rest = ast.unparse(kind).partition(".")
+                # ``Any`` tells of no class.
+                known = self._names.get(first, "typing.")
+                if rest == "" and first[:1].isupper() and not known.startswith("typing."):
+                    yield name, known
 
 
 def _text(name: ast.expr) -> str:
@@ -128,9 +133,9 @@ def _of_names(table: ast.expr) -> ast.expr | None:
     return table.value if is_names and isinstance(table, ast.Attribute) else None
 
 
-def bindings(tree: ast.AST, module: str) -> Iterator[tuple[str, str]]:
-    """Each name that a file imports or defines as a class or function, and its dotted name."""
-    for node in ast.walk(tree):
+def bindings(nodes: Iterable[ast.AST], module: str) -> Iterator[tuple[str, str]]:
+    """Each name that one of these imports, or defines as a class, and its dotted name."""
+    for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield (
@@ -168,8 +173,7 @@ def exported(module: str) -> dict[str, str] | None:
         file = package if package.is_file() else path.with_suffix(".py")
         if file.is_file():
             inner = f"{module}.__init__" if file is package else module
-            imports = [*_imports(ast.parse(file.read_text()).body)]
-            return dict(bindings(ast.Module(imports, []), inner))
+            return dict(bindings(_imports(ast.parse(file.read_text()).body), inner))
     return None
 
 

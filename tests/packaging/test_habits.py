@@ -60,6 +60,7 @@ WIRE = "from abs_clients.kafka import wire\n"
         "from abs_core import x\nmonkeypatch.setitem(x.__dict__, 'commit', f)",
         "monkeypatch.setitem(place, name, f)",
         "x = made()\nx.commit = f  # type: ignore[method-assign]",
+        "from typing import Any\ndef f(x: Any): monkeypatch.setattr(x, 'commit', f)",
         "monkeypatch.setattr('abs_core.x.commit', f)",
         "with patch('abs_core.x.commit'): pass",
         "from abs_spark import FakeSink\nmonkeypatch.setattr(FakeSink, 'commit', f)",
