@@ -16,7 +16,7 @@ import pytest
 
 from abs_core.errors import AbsError
 from abs_testing.engine import Run
-from tests.sinks.iceberg.harness import catalog_in
+from tests.sinks.iceberg.harness import TableHarness, catalog_in
 from tests.sinks.lake.job import Job
 from tests.spark.spark_sql import SparkSql
 
@@ -328,8 +328,10 @@ class World:
         self, kind: str, folder: Path, change: Change, catalog: dict[str, str], sql: SparkSql
     ) -> None:
         self.change, self.sql = change, sql
-        self.job = Job(kind, folder, catalog if kind == "iceberg" else None)
+        self.job = Job(kind, folder)
         if kind == "iceberg":
+            self.job.harness = TableHarness(folder, None, {}, catalog=catalog)
+            self.job.options = self.job.harness.options
             version = {"format-version": change.version}
             self.job.harness.foreign.create_table(
                 self.job.harness.name, rows().schema, properties=version
@@ -402,7 +404,7 @@ def test_a_change_before_the_decision_is_refused_by_name_or_changes_nothing(
     attempt._rows += 2
     made = attempt.pre_commit()
     world.changed()
-    shape = same
+    shape: Shape = same
     if change.early:
         with pytest.raises(AbsError, match=change.early):
             run.commit(2, [made])

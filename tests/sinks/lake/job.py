@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,15 +20,9 @@ from tests.sinks.iceberg.harness import TableHarness as IcebergHarness
 
 
 class Job:
-    """A job whose epochs have one task each.
+    """A job whose epochs have one task each."""
 
-    Args:
-        catalog: of an Iceberg table, one that many tests use; else one of its own in SQLite.
-    """
-
-    def __init__(
-        self, kind: str, folder: Path, catalog: Mapping[str, str] | None = None, **given: str
-    ) -> None:
+    def __init__(self, kind: str, folder: Path, **given: str) -> None:
         self.kind = kind
         if kind == "delta":
             self.options: Any = DeltaOptions.parse(
@@ -36,7 +30,7 @@ class Job:
             )
             self.sink: Any = DeltaSink
         else:
-            self.harness = IcebergHarness(folder, None, given, catalog=catalog)
+            self.harness = IcebergHarness(folder, None, given)
             self.options, self.sink = self.harness.options, IcebergSink
 
     def epoch(

@@ -15,10 +15,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from pyiceberg.expressions import EqualTo
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.table.snapshots import Summary
-from pyiceberg.table.statistics import BlobMetadata, StatisticsFile
+from pyiceberg.table.statistics import StatisticsFile
 from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTransform
 from pyiceberg.types import DecimalType, LongType
 
@@ -209,7 +208,7 @@ def test_a_partition_whose_column_gets_a_wider_type_is_found_by_filters(tmp_path
         job.epoch(number - 1, of(number, pa.int64(), pa.decimal128(20, 2)))
     for number in range(1, 5):
         for column in ("n", "d"):
-            seen = job.table.scan(row_filter=EqualTo(column, -number)).to_arrow()
+            seen = job.table.scan(row_filter=f"{column} == -{number}").to_arrow()
             assert seen["id"].to_pylist() == [number], (column, number)
 
 
@@ -238,7 +237,7 @@ def test_a_partition_field_that_was_cleaned_away_is_added_again_and_the_epoch_is
     job.epoch(1, rows(4))
     assert job.rows() == rows(1, 2, 3, 4).to_pylist()
     for number in range(1, 5):
-        assert job.table.scan(row_filter=EqualTo("id", number)).to_arrow().num_rows == 1
+        assert job.table.scan(row_filter=f"id == {number}").to_arrow().num_rows == 1
 
 
 def test_tasks_of_one_epoch_that_saw_two_layouts_are_committed_together(tmp_path: Path) -> None:
@@ -306,19 +305,21 @@ def test_statistics_of_a_snapshot_stay_where_they_are(tmp_path: Path) -> None:
     job.decided(1, rows(2))
     snapshot = job.table.current_snapshot()
     assert snapshot is not None
-    blob = BlobMetadata(
-        type="apache-datasketches-theta-v1",
-        snapshot_id=snapshot.snapshot_id,
-        sequence_number=1,
-        fields=[1],
-        properties={"ndv": "1"},
-    )
-    made = StatisticsFile(
-        snapshot_id=snapshot.snapshot_id,
-        statistics_path=f"file://{tmp_path}/s.puffin",
-        file_size_in_bytes=10,
-        file_footer_size_in_bytes=5,
-        blob_metadata=[blob],
+    blob = {
+        "type": "apache-datasketches-theta-v1",
+        "snapshot-id": snapshot.snapshot_id,
+        "sequence-number": 1,
+        "fields": [1],
+        "properties": {"ndv": "1"},
+    }
+    made = StatisticsFile.model_validate(
+        {
+            "snapshot-id": snapshot.snapshot_id,
+            "statistics-path": f"file://{tmp_path}/s.puffin",
+            "file-size-in-bytes": 10,
+            "file-footer-size-in-bytes": 5,
+            "blob-metadata": [blob],
+        }
     )
     with job.table.update_statistics() as statistics:
         statistics.set_statistics(made)
