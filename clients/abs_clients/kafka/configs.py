@@ -9,8 +9,11 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from confluent_kafka import KafkaError
+
 from abs_clients.kafka import timeouts
 from abs_clients.kafka.certificates import ssl_context
+from abs_clients.kafka.errors import is_auth_failure
 from abs_clients.kafka.login import for_librdkafka, login_of
 from abs_clients.kafka.login_rules import OAUTH, mechanism_of
 from abs_clients.kafka.settings import Settings
@@ -82,7 +85,7 @@ def producer_settings(
     if transactional_id is not None:
         ours["transactional.id"] = transactional_id
         ours["transaction.timeout.ms"] = str(timeout)
-    return {**defaults, **for_librdkafka(settings), **ours}
+    return {**defaults, **_client(settings), **ours}
 
 
 def consumer_settings(
@@ -102,7 +105,23 @@ def consumer_settings(
         "enable.partition.eof": True,
         "logger": librdkafka_log,
     }
-    return {**_QUIET, **defaults, **for_librdkafka(settings), **always, **ours}
+    return {**_QUIET, **defaults, **_client(settings), **always, **ours}
+
+
+def _client(settings: Settings) -> dict[str, Any]:
+    """The settings of a client of librdkafka; it doubts a token with which it is not let in.
+
+    Otherwise it would show that token until it expires, while its messages time out.
+    """
+    pairs, login = for_librdkafka(settings), login_of(settings)
+    if login is None:
+        return pairs
+
+    def heard(error: KafkaError) -> None:
+        if is_auth_failure(error):
+            login.doubt()
+
+    return {**pairs, "error_cb": heard}
 
 
 def admin_settings(settings: Settings) -> dict[str, Any]:

@@ -44,6 +44,10 @@ OBTAIN_SECONDS = 30.0
 DOUBT_SECONDS = 10.0
 """A token that is older is renewed after a connection failed: the brokers may have refused it."""
 
+SERVED_SECONDS = 5.0
+"""How long a token is good by what librdkafka is told: an open client asks again before, and so gets
+another one if the brokers take this one no longer."""
+
 PAUSE_SECONDS = 1.0
 """Between two tries to renew a token that is still good."""
 
@@ -167,7 +171,8 @@ class Login(AbstractTokenProvider):  # type: ignore[misc] # kafka-python has no 
     def serve(self, config: str) -> tuple[str, float, str, dict[str, str]]:
         """For librdkafka, as ``oauth_cb``; what it raises becomes an event of the client."""
         token = self.current()
-        return token.text, token.expires, token.principal, dict(token.extensions)
+        until = min(token.expires, time.time() + SERVED_SECONDS)
+        return token.text, until, token.principal, dict(token.extensions)
 
     def doubt(self) -> None:
         """Obtain another token at the next use, if this one is not new; it stays good until then.

@@ -9,16 +9,18 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, nullcontext
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import duckdb
 import pytest
 
 from abs_audit.kafka import KafkaTopic
 from abs_audit.locate import relation
+from abs_clients.kafka import login
 from abs_clients.kafka.cluster import close_clusters
 from abs_clients.kafka.login import login_of
 from abs_clients.kafka.transactions import State
@@ -173,6 +175,42 @@ def test_a_token_server_that_is_away_is_waited_for_and_nothing_is_lost(
         server.start()
         Run(sink, "job", patience=Patience(seconds=60.0)).epoch(1, [(2, "second")])
     assert sorted(harness.read()) == [(1, "first"), (2, "second")]
+
+
+class Lying(TokenServer):
+    """Its tokens end before the end that it tells: one is revoked, say, or its key is replaced."""
+
+    def answer(self, login: str, form: dict[str, list[str]]) -> tuple[int, dict[str, Any]]:
+        status, body = super().answer(login, form)
+        return status, body | ({"expires_in": 900} if "expires_in" in body else {})
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("planted", [False, True], ids=["sound", "planted"])
+@pytest.mark.parametrize("way", ["2pc-columnar", "2pc-librdkafka", "idempotent-librdkafka"])
+def test_a_token_that_ends_before_its_told_end_is_replaced_within_an_epoch(
+    way: str, planted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: an open client of librdkafka keeps its token as long as that is told to live."""
+    protocol, producer = way.split("-")
+    if planted:
+        monkeypatch.setattr(login, "SERVED_SECONDS", 900.0)
+    with Lying() as server, TokenKafka(server) as broker:
+        server.life = 2 * SHORT
+        with open_topic(broker.bootstrap, Variant("2pc")) as harness:
+            given = options(harness, broker, server, protocol=protocol, producer=producer)
+            with closing(KeyedSink(given, KEYED)) as sink:
+                run, number = Run(sink, "job", patience=Patience(seconds=25.0)), 0
+                until = time.time() + 5 * server.life
+                with pytest.raises(AbsError) if planted else nullcontext():
+                    while time.time() < until:
+                        run.epoch(number, [(number, "x")])
+                        number += 1
+                        assert not within(1.0, lambda: False)
+                if not planted:
+                    assert len(server.tokens) >= 3
+                    assert sorted(key for key, _ in harness.read()) == list(range(number))
+        close_clusters()
 
 
 @pytest.mark.parametrize("producer", SLOWER)
