@@ -69,7 +69,11 @@ ReadPreCommitted ==
     /\ Alive(Line.run)
     /\ \/ PreCommit(Line.handle)
        \/ Line.handle \in w.early /\ handle[Line.handle] \in PreCommitted /\ UNCHANGED vars
-    /\ Read /\ UNCHANGED <<dead, known>>
+    /\ IF Line.handle \in w.early
+       THEN /\ <<"PreCommitted", Line.run, Line.handle>> \notin known
+            /\ Tell("PreCommitted", Line.run, Line.handle)
+       ELSE UNCHANGED known
+    /\ Read /\ UNCHANGED dead
 
 \* The decision is there, and names exactly these handles.
 ReadDecided ==

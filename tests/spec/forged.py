@@ -44,10 +44,19 @@ def _swapped(lines: list[Line]) -> Iterator[Forged]:
     """Two neighbours, of which the first is a cause of the second."""
     for n, (one, other) in enumerate(pairwise(lines)):
         kinds = one["event"], other["event"]
-        together = kinds != ("PreCommitted", "Decided") or one["handle"] in other["handles"]
-        if kinds in SWAPPED and together:
+        if kinds in SWAPPED and _is_cause(one, other):
             both = " and ".join(kinds)
             yield f"line {n + 1}: {both} are swapped", [*lines[:n], other, one, *lines[n + 2 :]]
+
+
+def _is_cause(one: Line, other: Line) -> bool:
+    """Whether they are of one epoch, or of one and the next; a run that was overtaken tells late."""
+    match one["event"], other["event"]:
+        case "PreCommitted", "Decided":
+            return one["handle"] in other["handles"]
+        case "Committed", "PreCommitted":
+            return bool(other["epoch"] == one["epoch"] + 1)
+    return True
 
 
 def _forged(lines: list[Line]) -> Iterator[Forged]:
