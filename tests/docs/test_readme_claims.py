@@ -49,7 +49,7 @@ CLAIMS: dict[str, tuple[str, ...]] = {
     ),
     "lost replies": (
         "tests/sinks/delta/test_delta_rivals.py::test_a_commit_whose_reply_is_lost_is_looked_up",
-        "tests/sinks/kafka/test_kafka_register_fencing.py::test_a_lost_commit_is_looked_up",
+        "tests/sinks/kafka/test_kafka_losses.py::test_a_loss_at_any_request_loses_and_doubles_nothing",
     ),
     "a checkpoint or register that was deleted, moved or": (
         f"{BIRTHS}::test_a_deleted_checkpoint_of_a_job_without_a_name_is_refused",

@@ -16,32 +16,32 @@ from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.routing import leaders_of, raise_for
 from abs_clients.kafka.settings import Settings
 
-Term = tuple[str, int, int]
+LeaderEpoch = tuple[str, int, int]
 """Topic, partition, and the epoch of a leader."""
 
 _CONSUMER = -1
 """The number of who is no replica."""
 
 
-def ends_of_leaders(settings: Settings, terms: Iterable[Term]) -> dict[Term, int]:
-    """The offset behind the last record up to each leader's; a term that is not known is left out.
+def ends_of_leaders(settings: Settings, leaders: Iterable[LeaderEpoch]) -> dict[LeaderEpoch, int]:
+    """The offset behind the last record up to each leader's; one that is not known is left out.
 
     Of records that were removed, the offset of the first one that is left. Needs DESCRIBE.
     """
-    wanted = sorted(set(terms))
+    wanted = sorted(set(leaders))
     if not wanted:
         return {}
 
-    async def work(manager: Any) -> dict[Term, int]:
-        leaders = await leaders_of(manager, sorted({(topic, n) for topic, n, _ in wanted}))
-        node_of = {place: node for node, places in leaders.items() for place in places}
-        ends: dict[Term, int] = {}
-        # A request has a partition once: the terms of one partition go in turn.
-        rounds = [list(of_place) for _, of_place in groupby(wanted, lambda term: term[:2])]
+    async def work(manager: Any) -> dict[LeaderEpoch, int]:
+        led_by = await leaders_of(manager, sorted({(topic, n) for topic, n, _ in wanted}))
+        node_of = {place: node for node, places in led_by.items() for place in places}
+        ends: dict[LeaderEpoch, int] = {}
+        # A request has a partition once: the leaders of one partition go in turn.
+        rounds = [list(of_place) for _, of_place in groupby(wanted, lambda leader: leader[:2])]
         for nth in range(max(map(len, rounds))):
-            asked = [terms[nth] for terms in rounds if nth < len(terms)]
-            for node in {node_of[term[:2]] for term in asked}:
-                there = {term[:2]: term for term in asked if node_of[term[:2]] == node}
+            asked = [leaders[nth] for leaders in rounds if nth < len(leaders)]
+            for node in {node_of[leader[:2]] for leader in asked}:
+                there = {leader[:2]: leader for leader in asked if node_of[leader[:2]] == node}
                 for topic in (await manager.send(_request(there.values()), node_id=node)).topics:
                     for answer in topic.partitions:
                         place = topic.topic, answer.partition
@@ -53,7 +53,7 @@ def ends_of_leaders(settings: Settings, terms: Iterable[Term]) -> dict[Term, int
     return cluster(settings).run("asking where an earlier leader's records end", work)
 
 
-def _request(terms: Iterable[Term]) -> Any:
+def _request(leaders: Iterable[LeaderEpoch]) -> Any:
     of_topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
     of_partition = of_topic.OffsetForLeaderPartition
     topics = [
@@ -64,6 +64,6 @@ def _request(terms: Iterable[Term]) -> Any:
                 for _, number, epoch in of_name
             ],
         )
-        for name, of_name in groupby(sorted(terms), lambda term: term[0])
+        for name, of_name in groupby(sorted(leaders), lambda leader: leader[0])
     ]
     return OffsetForLeaderEpochRequest(replica_id=_CONSUMER, topics=topics, min_version=3)

@@ -47,7 +47,7 @@ def check_options_first() -> None:
         _check(writer)
         return start(writer, path, None, outputMode, partitionBy, queryName)
 
-    DataStreamWriter.start = checked  # type: ignore[method-assign]
+    DataStreamWriter.start = checked  # type: ignore[method-assign,assignment]
 
 
 def _check(writer: DataStreamWriter) -> None:

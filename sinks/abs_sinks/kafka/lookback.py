@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Self
 
 from abs_clients.kafka.cluster import cluster
-from abs_clients.kafka.leader_epochs import Term, ends_of_leaders
+from abs_clients.kafka.leader_epochs import LeaderEpoch, ends_of_leaders
 from abs_clients.kafka.topics import TopicFacts, topic_facts, topics_in_time
 from abs_clients.kafka.transactions import listed
 from abs_core.coordinator.rollforward import OFFSETS
@@ -54,7 +54,7 @@ _UNSURE = (
     "release) are not noted, so lost records of the last epochs cannot be told."
 )
 
-NO_CUTS: Mapping[Term, int] = MappingProxyType({})
+NO_CUTS: Mapping[LeaderEpoch, int] = MappingProxyType({})
 _BEGIN = re.compile(r"([A-Za-z0-9._-]+)-([0-9]+) from ([0-9]+)")
 _PLACE = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)-[0-9]+(?: from .*| and .*)?")
 
@@ -240,7 +240,7 @@ def ends_of(options: KafkaOptions) -> dict[str, Ends]:
     return _now(options, topic_facts(options.kafka, {options.topic})) if options.topic else {}
 
 
-def _former(noted: Iterable[tuple[str, Ends]], now: Mapping[str, Ends]) -> Iterator[Term]:
+def _former(noted: Iterable[tuple[str, Ends]], now: Mapping[str, Ends]) -> Iterator[LeaderEpoch]:
     """The noted leaders that lead no more."""
     for name, topic in noted:
         leaders = now[name].leaders if name in now else ()
@@ -249,7 +249,7 @@ def _former(noted: Iterable[tuple[str, Ends]], now: Mapping[str, Ends]) -> Itera
 
 
 def compare(
-    past: Past, now: Mapping[str, Ends], cuts: Mapping[Term, int] = NO_CUTS, *, every: bool
+    past: Past, now: Mapping[str, Ends], cuts: Mapping[LeaderEpoch, int] = NO_CUTS, *, every: bool
 ) -> list[LookedBack]:
     """Compare the noted topics with what they show now.
 
