@@ -22,7 +22,7 @@ from abs_core.errors import ConfigError, OptionError, SchemaError, UnavailableEr
 from abs_core.patience import Patience, slow_writes, waiting
 from abs_core.source import Limit, Reader, Split
 from abs_spark.datasource import readable as readers
-from abs_spark.datasource.readable import RefusedReader, StreamReader
+from abs_spark.datasource.readable import BatchReader, RefusedReader, StreamReader
 from abs_spark.schema import arrow_schema, spark_schema
 from tests.spark.jobs.counting_source import (
     SCHEMA,
@@ -227,6 +227,12 @@ def test_what_is_wrong_with_a_stream_s_options_is_the_error_that_the_query_ends_
     assert "OptionError" in str(caught.value), str(caught.value)
     assert "kafka.bootstrap.servers" in str(caught.value)
     assert "UnboundLocalError" not in str(caught.value)
+
+
+@pytest.mark.parametrize("partition", [None, InputPartition(None)])
+def test_a_task_of_nothing_reads_no_rows(partition: InputPartition | None) -> None:
+    source: Any = None  # it is not asked
+    assert [*BatchReader(source, pa.schema([])).read(partition)] == []
 
 
 def test_a_refused_reader_raises_its_error_wherever_it_is_asked_and_is_stopped_in_peace() -> None:

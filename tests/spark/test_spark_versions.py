@@ -21,6 +21,7 @@ from abs_core.crash import CrashPoint
 from abs_services import S3Service
 from tests import sample
 from tests.packaging.venvs import ROOT
+from tests.spark import jvm
 from tests.spark.bucket import Bucket
 from tests.spark.drivers import Driver, killed_at
 from tests.spark.epoch_world import EpochWorld, once
@@ -86,6 +87,28 @@ def test_batches_of_a_session_in_another_time_zone_fit_on_the_oldest_libraries()
     path = os.pathsep.join(str(ROOT / name) for name in ROOTS)
     command = [str(OLDEST.interpreter()), "-c", FITS]
     subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, check=True)
+
+
+NOTHING = """
+import sys
+from pyspark.sql import SparkSession
+import abs_spark
+
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+abs_spark.register(spark)
+reader = spark.read.format("abs-files").schema("id bigint").option("fileformat", "json")
+assert reader.load(sys.argv[1]).collect() == []
+"""
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("runtime", RUNTIMES[3:], ids=str)  # older ones have no such formats
+def test_a_format_reads_a_folder_without_files_as_no_rows(tmp_path: Path, runtime: Runtime) -> None:
+    python = str(runtime.interpreter())
+    path = os.pathsep.join(str(ROOT / name) for name in ROOTS)
+    variables = {**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": python}
+    variables.pop(jvm.HOME, None)
+    subprocess.run([python, "-c", NOTHING, str(tmp_path)], env=variables, check=True)
 
 
 def kill_and_replay(

@@ -89,13 +89,14 @@ class _SplitReader:
         self._source = source
         self._schema = schema
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """In a task: the rows of one split; of no split where there is nothing to read at all.
 
         Raises:
             AbsError: the task fails, and is tried again by Spark.
         """
-        if partition.value is None:  # what Spark makes of an empty list of partitions
+        # What Spark makes of an empty list of partitions: none up to 4.1, then one without a value.
+        if partition is None or partition.value is None:
             return
         split: Split = partition.value
         with on_executor():
