@@ -93,7 +93,7 @@ def into_two(spark: SparkSession, given: job.Settings, hold: dict[str, Any] | No
     stop = partial(held, hold=hold) if hold else _as_it_is
     stream, other = job.read(spark, given), second_target(given)
     if given["protocol"]:
-        queries = [job.start(_ours_twice(stream, given, stop), given)]
+        queries = [job.start(ours_twice(stream, given, stop), given)]
     elif given["way"] in job.RECIPES:
         write = job.RECIPES[given["way"]]
 
@@ -116,7 +116,7 @@ def _as_it_is(rows: DataFrame) -> DataFrame:
     return rows
 
 
-def _ours_twice(
+def ours_twice(
     stream: DataFrame, given: job.Settings, stop: Callable[[DataFrame], DataFrame]
 ) -> Any:
     import abs_spark

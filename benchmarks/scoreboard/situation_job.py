@@ -25,9 +25,10 @@ import pyarrow as pa
 from pyspark.errors import StreamingQueryException
 
 from abs_chaos.faults import Faults, before, name_of
+from abs_core.errors import AbsError
 from abs_testing.calls import Loss
 from benchmarks.scoreboard import job
-from benchmarks.scoreboard.second_driver import SecondDriver, into_two, second_target
+from benchmarks.scoreboard.second_driver import SecondDriver, into_two, ours_twice, second_target
 from benchmarks.scoreboard.trial import SHARE, Trial, all_of, held, wait_for
 
 SLOW_S = 3.0
@@ -243,6 +244,12 @@ def second_target_beside(trial: Trial) -> str:
     beside = given if three else second_target(given)
     trial.add()
     trial.add()
+    if given["protocol"]:
+        try:
+            ours_twice(job.read(trial.spark, given), given, lambda rows: rows)
+        except AbsError as error:  # the job does not begin: it has options that several cannot have
+            trial.error = f"{type(error).__name__}: {error}"
+            return trial.verdict()
     hold = {**trial.hold("other"), "from": 0}
     trial.other.start({**given, "files": 2, "hold": hold, "two": True})
     assert wait_for(hold["arrived"], STARTS_S), "the second driver has not begun"

@@ -13,6 +13,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 RESULT = ROOT / "benchmarks" / "results" / "situations.json"
 PAGE = ROOT / "docs" / "reference" / "situations.md"
-SECONDS = 480
+SECONDS = 900
 
 TITLES = {
     "killed_between": "killed between write and note",
@@ -95,7 +96,8 @@ def run(only: list[str], situations: list[str], result: Path, *, missing: bool) 
             todo = [name for name in situations or TITLES if not missing or name not in had]
             if not todo:
                 continue
-            row = tried(contestant, servers, todo)
+            row, failed = tried(contestant, servers, todo)
+            print(failed, file=sys.stderr, flush=True)
             row |= {"date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M"), "commit": made["commit"]}
             # Read again each time: two processes may try two contestants at once.
             rows = earlier(result)
@@ -114,8 +116,13 @@ def earlier(result: Path) -> dict[str, dict[str, Any]]:
     return {row["name"]: row for row in rows}
 
 
-def tried(contestant: Contestant, servers: Servers, situations: list[str]) -> dict[str, Any]:
-    """The contestant's row; of a target that no reader of ours knows, by its own reader."""
+def tried(
+    contestant: Contestant, servers: Servers, situations: list[str]
+) -> tuple[dict[str, Any], str]:
+    """The contestant's row, and the end of the log where one could not be made.
+
+    Of a target that no reader of ours knows it is by the target's own reader.
+    """
     with places(contestant, servers, Sizes(epochs=0)) as (given, _, environment_):
         results = Path(given["work"], "results.json")
         settings = {
@@ -139,7 +146,7 @@ def tried(contestant: Contestant, servers: Servers, situations: list[str]) -> di
         ended = _ended(servers.python, variables, log, Path(settings["pids"]))
         verdicts = json.loads(results.read_text()) if results.exists() else {}
         failed = log.read_text()[-3000:] if ended != 0 else ""
-    return {"name": contestant.name, "verdicts": verdicts, "failed": failed}
+    return {"name": contestant.name, "verdicts": verdicts}, failed
 
 
 def _ended(python: Path, variables: dict[str, str], log: Path, pids: Path) -> int | None:

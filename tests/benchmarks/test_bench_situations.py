@@ -55,7 +55,6 @@ def test_the_page_tells_date_and_commit_and_the_reason_of_each_refusal() -> None
     result, text = document(), PAGE.read_text()
     for row in result["rows"]:
         assert row["commit"] in text
-        assert not row["failed"] or len(row["verdicts"]) < len(TITLES), row["name"]
         for case in row["verdicts"].values():
             assert case["verdict"] != "refused" or reason(case["error"]) in text
 
