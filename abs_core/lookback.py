@@ -43,6 +43,7 @@ class Past:
         sinks: numbers of the sinks that these targets are of.
         running: the run is under way, and has written the epoch that it decides next: later decisions
             are not looked for.
+        own: what it decides next, as it was inspected a moment ago; none where the epoch has no rows.
     """
 
     register: str
@@ -51,11 +52,13 @@ class Past:
     noted: tuple[Noted, ...] = ()
     sinks: tuple[int, ...] = (0,)
     running: bool = False
+    own: tuple[Committable, ...] = ()
 
     def of(self, sinks: Collection[int]) -> Past:
         """The same for some sinks only."""
         noted = tuple(note for note in self.noted if note.sink in sinks)
-        return replace(self, noted=noted, sinks=tuple(sorted(sinks)))
+        own = tuple(one for one in self.own if number_of(one.handle) in sinks)
+        return replace(self, noted=noted, sinks=tuple(sorted(sinks)), own=own)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ Only the run that holds the generation may decide (I5). ``rollforward`` commits 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -20,7 +20,7 @@ from abs_core.crash import CrashPoint, reached
 from abs_core.deadletters import MAX_REFUSALS, RowsRefused, check_kept, unsettled
 from abs_core.errors import NotPreparedError, ProtocolError
 from abs_core.events import Abandoned, Observer
-from abs_core.model import Course, Drained, JobState, Wrote
+from abs_core.model import Committable, Course, Drained, JobState, Wrote
 from abs_core.patience import Patience
 from abs_core.protocol import Refused, RunIdentity, Skip, Verdict, Write
 from abs_core.rowdigest import RowDigest
@@ -31,7 +31,7 @@ class Decider:
     """For one run of a job.
 
     Args:
-        look_back: called with the epoch before it is decided; see ``Lookout.before_a_decision``.
+        look_back: called with what is decided next; see ``Lookout.before_a_decision``.
         at_once: whether a ``Committer`` that co-commits decides and commits at once.
         clock: in seconds; measures how long handles have left.
     """
@@ -41,7 +41,7 @@ class Decider:
     _committer: Committer
     _patience: Patience
     _observe: Observer
-    _look_back: Callable[[int], None]
+    _look_back: Callable[[int, Sequence[Committable]], None]
     _at_once: bool
     _clock: Callable[[], float]
 
@@ -172,12 +172,12 @@ class Decider:
             if isinstance(self._plan(self._cell.present(self._who), report), Skip):
                 return None
             raise
-        self._look_back(report.epoch)
+        self._look_back(report.epoch, report.committables)
         reached(CrashPoint.AFTER_INSPECT)
         return permission
 
     def _co_commit(self, report: Report) -> JobState:
-        self._look_back(report.epoch)
+        self._look_back(report.epoch, report.committables)
         why = ""
         for _ in range(MAX_REFUSALS):
             try:

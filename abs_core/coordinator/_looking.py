@@ -12,7 +12,7 @@ from abs_core.contracts import Committer
 from abs_core.coordinator.cell import RegisterCell, Rule
 from abs_core.events import NotCompared, Observer
 from abs_core.lookback import LookedBack, Past, newest_of, past_of
-from abs_core.model import JobState
+from abs_core.model import Committable, JobState
 from abs_core.patience import Patience
 from abs_core.protocol import RunIdentity
 
@@ -67,11 +67,14 @@ class Lookout:
                 raise error
         return ()
 
-    def before_a_decision(self, epoch: int) -> None:
+    def before_a_decision(self, epoch: int, own: Sequence[Committable]) -> None:
         """Compare the last epochs, as a target may fail over while the run goes on.
 
         Later marks would hide what is gone, so no start could tell it. The epoch's own handles are
         inspected before, so what they were written after is compared.
+
+        Args:
+            own: what is decided next.
 
         Raises:
             TargetWentBackError: rows of finished epochs are gone; nothing is decided.
@@ -79,11 +82,14 @@ class Lookout:
         """
         last = self._cell.last
         newest = None if last is None else newest_of(last)
-        if newest is None or not any(look.gone for look in self._look(newest)):
+        if newest is None:
+            return
+        newest = replace(newest, own=tuple(own))
+        if not any(look.gone for look in self._look(newest)):
             return
         state = self._cell.mine(self._who)
         # All that is noted, to name it. What the run itself has written since hides nothing so.
-        past = replace(past_of(state), running=True)
+        past = replace(past_of(state), running=True, own=newest.own)
         error = targets.refused(state, self._who, epoch, self._look(past))
         if error is not None:
             raise error

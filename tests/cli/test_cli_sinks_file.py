@@ -36,7 +36,7 @@ def test_the_file_of_the_docs_is_read_and_its_commands_are_known(tmp_path: Path)
         assert Site.of(sink).options.common.protocol == "2pc"
         assert sink.audit["key"] == "id"
     commands = [line for line in page.splitlines() if line.startswith("abs ") and "--sinks" in line]
-    assert len(commands) == 8
+    assert len(commands) == 9
     for line in commands:
         words = line.split("   ")[0].split()
         group = 2 if words[1] in ("register", "in-doubt") else 1

@@ -125,7 +125,7 @@ def test_without_a_look_before_its_decisions_a_run_hides_what_is_gone_for_good()
         Case(harness) as case,
     ):
         run = case.run()
-        run.coordinator._decider._look_back = lambda epoch: None
+        run.coordinator._decider._look_back = lambda epoch, own: None
         run.epoch(0, FIRST)
         back = harness.backup()
         run.epoch(1, SECOND)

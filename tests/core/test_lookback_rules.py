@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from abs_core import sinkmap
 from abs_core.births import targets
-from abs_core.lookback import LookedBack, compared, past_of
-from abs_core.model import JobState, Recent, Shown
+from abs_core.lookback import LookedBack, Past, compared, past_of
+from abs_core.model import Committable, HandleName, JobState, Recent, Shown
 from abs_core.protocol import Changed, RunIdentity, Unchanged
 
 WHO = RunIdentity("job", "lineage", "run", "target")
@@ -74,3 +75,14 @@ def test_marks_are_compared_newest_first(
 
     [look] = compared(past_of(STATE), is_there, "!", "?", every=every) or [LookedBack(0)]
     assert (look.gone, look.unsure) == (gone, unsure)
+
+
+def test_a_sink_is_shown_what_is_decided_of_its_own_rows_alone() -> None:
+    """An epoch without rows of a sink was not inspected by it: nothing that it saw is of now."""
+    first, second = (
+        Committable(HandleName("0" * 16, "job", 1, 3, place, "abcdefabcdef"), 1, "")
+        for place in (0, sinkmap.STRIDE)
+    )
+    past = Past("r", "job", (1, 2), sinks=(0, 1), running=True, own=(first, second))
+    assert past.of((1,)).own == (second,)
+    assert replace(past, own=(first,)).of((1,)).own == ()

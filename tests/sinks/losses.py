@@ -22,7 +22,7 @@ def whole_job(case: Case, *, starts: int = 1) -> None:
     for number, parts in enumerate(EPOCHS):
         for _restart in range(3):
             try:
-                shares = [task(run, number, p, part) for p, part in enumerate(parts)]
+                shares = [_task(run, number, p, part) for p, part in enumerate(parts)]
                 run.commit(number, shares)
                 break
             except AbsError:
@@ -32,7 +32,7 @@ def whole_job(case: Case, *, starts: int = 1) -> None:
     case.finished(*(part for parts in EPOCHS for part in parts), when="after the job")
 
 
-def task(run: Run, epoch: int, partition: int, part: list[tuple[int, str]]) -> Share:
+def _task(run: Run, epoch: int, partition: int, part: list[tuple[int, str]]) -> Share:
     """A task that is tried again where its system does not answer."""
     for _retry in range(3):
         attempt: Attempt | None = None

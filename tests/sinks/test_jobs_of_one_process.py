@@ -350,6 +350,7 @@ SOURCES: list[Given] = [
     {"minPartitions": "5"},
     {"maxRecordsPerPartition": "5"},
     {"failOnDataLoss": "false"},
+    {"skipOffsets": '{"t": {"0": [5]}}'},
     {"includeHeaders": "true"},
     {"winners": "true"},
     {"batchsize": "5"},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pandas as pd  # type: ignore[import-untyped]
@@ -16,6 +16,7 @@ from abs_services import S3Service
 from abs_sinks.s3 import S3Options, committed_files
 from abs_sinks.s3.sink import admin_committer
 from abs_sinks.s3.uploads import Uploads
+from tests.spark.world import Row
 
 
 class Bucket:
@@ -47,6 +48,21 @@ class Bucket:
 
     def ids(self) -> Counter[int]:
         return Counter(self.frame(self.names()).get("id", []))
+
+    def rows(self, protocol: str) -> Counter[Row]:
+        """What a reader sees: all files in the folder, or, under idempotent, what manifests name."""
+        frame = self.frame(self.committed() if protocol == "idempotent" else self.names())
+        if frame.empty:
+            return Counter()
+        moments = [moment.to_pydatetime() for moment in frame["at"]]
+        return Counter(zip(frame["id"], frame["word"], moments, strict=True))
+
+    def holds(self, protocol: str, expected: Sequence[Row]) -> None:
+        """Assert: exactly these rows, each once; no other file, no upload, nothing in doubt."""
+        rows, wanted = self.rows(protocol), Counter(expected)
+        assert rows == wanted, f"missing {wanted - rows}, too many {rows - wanted}"
+        assert sorted(self.names()) == sorted(self.committed()), "a file that nothing names"
+        assert (self.uploads(), self.in_doubt()) == ([], [])
 
     def copied_to(self, folder: Path) -> str:
         """Every object there is, ours too, as files below ``folder``: for readers that list."""

@@ -19,6 +19,7 @@ from tests.spark.epoch_world import EpochWorld
 from tests.spark.jobs.folder_sink import FolderDataSource
 from tests.spark.jobs.session import small_session
 from tests.spark.lake import Lake
+from tests.spark.places import Place, opened
 from tests.spark.three import Three
 from tests.spark.world import WAYS, World
 
@@ -80,6 +81,13 @@ def world(
     kafka.start()
     with open_topic(kafka.bootstrap, Variant("2pc")) as topic:
         yield EpochWorld(new_world("2pc"), topic, bucket)
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    """The place that the test names, indirectly; see ``opened``."""
+    with opened(request, str(request.param)) as place:
+        yield place
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Drivers that are killed, stopped and overtaken: the table holds every row exactly once.
+"""Drivers that are killed, stopped and overtaken: the target holds every row exactly once.
 
 By turns with other files, see ``tests.spark.drivers``; in the campaign all.
 
@@ -18,8 +18,9 @@ from pyspark.sql import SparkSession
 
 from abs_core.crash import CrashPoint
 from tests.kit.crash_points import CO_COMMIT, RARE, TWO_STEP
-from tests.spark.drivers import Driver, killed_at, until
-from tests.spark.jobs.stream_files import Job, run_to_end, start
+from tests.spark.drivers import Driver, killed_at
+from tests.spark.jobs.stream_files import Job, run_to_end
+from tests.spark.places import Place
 from tests.spark.world import WAYS, World
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
@@ -29,45 +30,6 @@ NewWorld = Callable[[str], World]
 
 def run(spark: SparkSession, world: World, job: Job) -> None:
     run_to_end(spark, job, world.url)
-
-
-@pytest.mark.campaign
-def test_a_job_killed_with_all_its_processes_goes_on_where_it_was(
-    new_world: NewWorld, spark: SparkSession
-) -> None:
-    world = new_world("2pc")
-    # At random over two tasks: what is written again lies in other partitions then.
-    job = replace(world.job, scramble=True)
-    expected = world.add_files(range(8))
-    with Driver(replace(job, continuous=True), world.folder / "first", world.url) as driver:
-        driver.wait_until(lambda: world.frontier() >= 1 and world.in_doubt() > 0, "it is in doubt")
-        driver.kill()
-    assert 0 < world.count() < len(expected)
-    run(spark, world, job)
-    world.holds(expected)
-    assert world.left_behind() == []
-
-
-@pytest.mark.campaign
-def test_of_two_drivers_on_copies_of_one_checkpoint_the_newer_wins_and_the_older_stops(
-    new_world: NewWorld, spark: SparkSession
-) -> None:
-    world = new_world("wal")
-    expected = world.add_files(range(2))
-    with Driver(replace(world.job, continuous=True), world.folder / "first", world.url) as driver:
-        driver.wait_until(lambda: (world.checkpoint / "commits" / "1").exists(), "it is idle")
-        newer = world.with_checkpoint_copy("newer")
-        newer.forget_commits(1)  # so that it has something to do, and takes over
-        job = replace(world.job, checkpoint=str(newer.checkpoint))
-        query = start(spark, replace(job, continuous=True), world.url)
-        until(lambda: world.generation() == 2, "the newer driver has taken over")
-        expected += world.add_files(range(2, 4))
-        assert driver.end() == 1
-        assert "abs_core.errors.FencedError: A newer run has taken over" in driver.log
-        until(lambda: world.frontier() >= 3, "the newer driver has written the rest")
-        query.stop()
-    world.holds(expected)
-    assert world.left_behind() == []
 
 
 def test_a_driver_that_stood_still_while_it_was_overtaken_changes_nothing(
@@ -94,37 +56,39 @@ def test_a_driver_that_stood_still_while_it_was_overtaken_changes_nothing(
     assert world.left_behind() == []
 
 
-SAMPLED = ("wal", CrashPoint.AFTER_CO_COMMIT)
+SAMPLED = ("postgres-wal", CrashPoint.AFTER_CO_COMMIT)
+NEVER = {
+    **{f"postgres-{way}": CO_COMMIT if way == "2pc" else TWO_STEP for way in WAYS},
+    "s3-2pc": CO_COMMIT,
+    # What is composed of so few rows is one file.
+    "s3-wal": CO_COMMIT | {CrashPoint.BETWEEN_COMMITS},
+    "s3-idempotent": TWO_STEP,
+}
 POINTS = [
-    pytest.param(way, point, marks=() if (way, point) == SAMPLED else pytest.mark.campaign)
-    for way in WAYS
+    pytest.param(place, point, marks=() if (place, point) == SAMPLED else pytest.mark.campaign)
+    for place, never in NEVER.items()
     for point in CrashPoint
-    if point not in RARE
-    and not (point in TWO_STEP and way != "2pc")
-    and not (point in CO_COMMIT and way == "2pc")
+    if point not in never | RARE
 ]
 
 
-@pytest.mark.parametrize(("way", "point"), POINTS)
+@pytest.mark.parametrize(("place", "point"), POINTS, indirect=["place"])
 def test_a_crash_between_two_effects_is_healed(
-    way: str, point: CrashPoint, new_world: NewWorld, spark: SparkSession, tmp_path: Path
+    place: Place, point: CrashPoint, spark: SparkSession, tmp_path: Path
 ) -> None:
-    crash_and_recover(new_world(way), point, spark, tmp_path)
-
-
-def crash_and_recover(world: World, point: CrashPoint, spark: SparkSession, folder: Path) -> None:
-    """Kill the driver's whole tree as soon as one of its processes has died at the point."""
-    job = replace(world.job, scramble=True)
-    expected = world.add_files(range(3))
+    """The driver's whole tree is killed as soon as one of its processes has died at the point."""
+    # At random over two tasks: what is written again lies in other partitions then.
+    job = replace(place.job, scramble=True)
+    place.add()
     # The second time a process gets there, so that there is something to lose; a run starts once.
     nth = 1 if point is CrashPoint.AFTER_START else 2
-    killed_at(point, nth, job, folder / "first", world.url)
-    run(spark, world, job)
-    world.holds(expected)
-    assert world.left_behind() == []
+    killed_at(point, nth, job, tmp_path / "first", place.url)
+    run_to_end(spark, job, place.url)
+    place.holds_all()
+    assert place.left_behind() == []
     for newest in (1, 2):
-        world.forget_commits(newest)
-        run(spark, world, job)
-    world.holds(expected)
-    assert world.left_behind() == []
-    shutil.rmtree(world.folder / "scratch", ignore_errors=True)
+        place.forget_commits(newest)
+        run_to_end(spark, job, place.url)
+    place.holds_all()
+    assert place.left_behind() == []
+    shutil.rmtree(job.scratch, ignore_errors=True)

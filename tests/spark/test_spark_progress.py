@@ -101,7 +101,9 @@ from abs_core.events import Committed, Swept
 from abs_spark.progress import observer
 from abs_spark.query_listener import Listener
 listener = Listener()
-listener._ours.add("q")
+plan = SimpleNamespace(writeOptions=lambda: SimpleNamespace(iterator=lambda: no_option))
+no_option = SimpleNamespace(hasNext=lambda: False)
+listener._formats["r"] = SimpleNamespace(logicalPlan=lambda: plan)
 batch = SimpleNamespace(id="q", runId="r", batchId=8, numInputRows=10, durationMs={})
 listener.onQueryProgress(SimpleNamespace(progress=batch))
 observer("2pc")(Swept("j", ("a",)))

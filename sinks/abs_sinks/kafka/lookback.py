@@ -196,15 +196,9 @@ def shown(
     return Topics(topics, before, more).noted(rows)
 
 
-def look_back(
-    options: KafkaOptions, past: Past, own: Sequence[Committable] = ()
-) -> list[LookedBack]:
-    """Compare ids and ends with the noted ones.
-
-    Args:
-        own: what the topics hold of the epoch that is being decided; it is behind all noted ends.
-    """
-    begins = _begins_of(own)
+def look_back(options: KafkaOptions, past: Past) -> list[LookedBack]:
+    """Compare ids and ends with the noted ones; the epoch's own records are behind all of them."""
+    begins = _begins_of(past.own)
     noted = [topic for note in past.noted for topic in Topics.read(note.mark).topics.items()]
     names = {name for name, _ in noted}
     facts = topics_in_time(options.kafka, sorted(names), again=True) if names else {}

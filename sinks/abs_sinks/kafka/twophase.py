@@ -200,11 +200,9 @@ class TwoPhaseCommitter(Committer):
         self._options = options
         self._own = own
         self._marking: set[str] = set()  # transactional ids whose commit may lack markers
-        self._inspected: Sequence[Committable] = ()
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
         """See ``Committer``. The time left is the lesser by this machine's and the broker's clock."""
-        self._inspected = committables
         transactions = {c.handle: OpenTransaction.of(c) for c in committables}
         theirs = [p for p in transactions.values() if p is not None]
         patience = self._options.patience
@@ -291,8 +289,7 @@ class TwoPhaseCommitter(Committer):
         return lookback.shown(self._options, committables)
 
     def look_back(self, past: Past) -> Sequence[LookedBack]:
-        own = self._inspected if past.running else ()
-        return lookback.look_back(self._options, past, own)
+        return lookback.look_back(self._options, past)
 
     def _ended(self, ids: Sequence[str]) -> dict[str, Description | None]:
         """The coordinators' descriptions after the markers are written, or ``MARKER_SECONDS``."""

@@ -203,7 +203,9 @@ class WalCommitter(Committer):
     def look_back(self, past: Past) -> Sequence[LookedBack]:
         """See ``Committer``: whether the ledger has later handles. 2pc's committer looks at topics."""
         if past.running:
-            return lookback.compare(past, self._ends, every=True) if self._ends else ()
+            # Nothing of this epoch was rehearsed: the ends are from before an earlier one.
+            ends = self._ends if past.own else {}
+            return lookback.compare(past, ends, every=True) if ends else ()
         newest = newest_of(self._ledger(past.job)[1], past.register)
         positions = [(handle.generation, handle.epoch) for handle in newest]
         return [LookedBack(0, ahead=ahead) for ahead in positions if ahead > past.decided]

@@ -153,7 +153,8 @@ class LakeCommitter(Committer):
         return lookback.shown(committables, mark, place)
 
     def look_back(self, past: Past) -> Sequence[LookedBack]:
-        snapshot = self._inspected if past.running else self._table.load()
+        # An epoch without files here was not inspected: what was seen before others is older than they.
+        snapshot = self._inspected if past.own else self._table.load()
         return lookback.look_back(snapshot, past, EPOCHS)
 
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:

@@ -29,7 +29,7 @@ def job() -> str:
 
 
 @pytest.fixture
-def brokers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Broker]]:
+def standins(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Broker]]:
     """Who is asked by each new client, one after another; the last one for ever. Without a pause."""
     waiting: list[Broker] = []
     made = lambda *_, **__: waiting.pop(0) if waiting[1:] else waiting[0]  # noqa: E731

@@ -92,9 +92,9 @@ class Scripted:
 
 
 @pytest.fixture
-def clock(brokers: list[Broker], monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(standins: list[Broker], monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    brokers += [Broker(["t"], partitions=3)]
+    standins += [Broker(["t"], partitions=3)]
     cluster(OPTIONS.kafka).learn("request bytes", 0)
     monkeypatch.setattr(sending, "time", clock)
     monkeypatch.setattr(encoder, "GATHERED_BYTES", 1)
@@ -115,12 +115,12 @@ def _send(sender: ColumnarSender, batches: int) -> None:
 
 
 def test_a_sender_looks_at_its_topic_once_for_all_its_batches(
-    clock: Clock, brokers: list[Broker]
+    clock: Clock, standins: list[Broker]
 ) -> None:
     sender, script = _sender(clock, [])
     _send(sender, 5)
     assert len(script.delivered) > 1
-    assert brokers[0].looks == [["t"]]
+    assert standins[0].looks == [["t"]]
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)

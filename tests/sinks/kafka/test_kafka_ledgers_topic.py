@@ -30,10 +30,10 @@ CASES = {
 }
 
 
-def unproven(brokers: list[Broker], now: Broker, then: str | None) -> bool:
+def unproven(standins: list[Broker], now: Broker, then: str | None) -> bool:
     """Whether the outcome of a segment of the topic ``then`` cannot be known ``now``."""
     close_clusters()
-    brokers[:] = [now]
+    standins[:] = [now]
     place = LedgerPlace(TOPIC, then)
     # Beside one that has an id: the cluster is asked.
     beside = LedgerPlace(TOPIC, id_of(1)).noted(HERE)
@@ -43,10 +43,10 @@ def unproven(brokers: list[Broker], now: Broker, then: str | None) -> bool:
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_ledger_proves_as_long_as_its_topic_is_the_one_that_was_written(
-    case: str, brokers: list[Broker]
+    case: str, standins: list[Broker]
 ) -> None:
     now, then, lost = CASES[case]
-    assert unproven(brokers, now, then) is lost
+    assert unproven(standins, now, then) is lost
 
 
 def _only_gone(place: LedgerPlace | None, found: TopicFacts | None) -> bool:
@@ -59,8 +59,8 @@ def _only_another(place: LedgerPlace | None, found: TopicFacts | None) -> bool:
 
 @pytest.mark.parametrize("guard", [_only_gone, _only_another, lambda *_: False])
 def test_a_guard_that_sees_one_kind_of_loss_only_is_found(
-    guard: Callable[[LedgerPlace | None, TopicFacts | None], bool], brokers: list[Broker]
+    guard: Callable[[LedgerPlace | None, TopicFacts | None], bool], standins: list[Broker]
 ) -> None:
     with planted((ledger, "_is_another", guard)):
         for now, then, lost in CASES.values():
-            assert unproven(brokers, now, then) is lost
+            assert unproven(standins, now, then) is lost

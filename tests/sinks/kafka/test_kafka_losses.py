@@ -1,4 +1,7 @@
-"""Requests and replies that are lost between the job and the broker lose and double nothing."""
+"""Requests and replies of librdkafka that are lost lose and double nothing.
+
+``test_kafka_positions`` loses each request of the other producer, in all protocols and in each way.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from abs_clients.kafka.cluster import close_clusters
 from abs_core.model import Outcome, Share, Wrote
 from abs_services import KafkaService
+from abs_sinks.kafka.columnar.choice import LIBRDKAFKA
 from abs_testing.calls import Loss
 from abs_testing.case import Case, rows
 from tests import sample
 from tests.fault_proxy.kafka import Api, LossyBroker
 from tests.kit.kafka import TopicHarness, Variant, open_topic
-from tests.kit.kafka_modes import open_attempts, open_log
 from tests.kit.threads import end_kafka_clients
 from tests.sinks.losses import EPOCHS, whole_job
 
 pytestmark = pytest.mark.services
-
-PRODUCERS = ("librdkafka", "columnar")
 
 CASES = [
     pytest.param(
@@ -53,13 +53,8 @@ def proxy(kafka: KafkaService) -> Iterator[LossyBroker]:
 
 
 @pytest.fixture
-def producer() -> str:
-    return PRODUCERS[0]
-
-
-@pytest.fixture
-def harness(kafka: KafkaService, proxy: LossyBroker, producer: str) -> Iterator[TopicHarness]:
-    variant = Variant("2pc", own_register=False, producer=producer)
+def harness(kafka: KafkaService, proxy: LossyBroker) -> Iterator[TopicHarness]:
+    variant = Variant("2pc", own_register=False, producer=LIBRDKAFKA)
     with open_topic(kafka.bootstrap, variant) as harness:
         harness.through(proxy.bootstrap)
         yield harness
@@ -71,40 +66,6 @@ def harness(kafka: KafkaService, proxy: LossyBroker, producer: str) -> Iterator[
 def test_a_loss_at_any_request_loses_and_doubles_nothing(
     harness: TopicHarness, proxy: LossyBroker, api: Api, nth: int, loss: Loss
 ) -> None:
-    _loses_nothing(harness, proxy, api, nth, loss)
-
-
-@sample.cases(1, of="api")
-@pytest.mark.parametrize("producer", PRODUCERS[1:])
-@pytest.mark.parametrize(("nth", "loss"), [(1, Loss.REQUEST), (1, Loss.REPLY), (2, Loss.REPLY)])
-@pytest.mark.parametrize("api", [Api.PRODUCE, Api.ADD_PARTITIONS_TO_TXN, Api.INIT_PRODUCER_ID])
-def test_a_loss_at_what_our_own_producer_asks_loses_and_doubles_nothing(
-    harness: TopicHarness, proxy: LossyBroker, api: Api, nth: int, loss: Loss
-) -> None:
-    _loses_nothing(harness, proxy, api, nth, loss)
-
-
-@sample.cases(1, of="mode")
-@pytest.mark.parametrize("mode", ["wal", "idempotent"])
-@pytest.mark.parametrize("nth", [1, 2, pytest.param(3, marks=pytest.mark.campaign)])
-@pytest.mark.parametrize("loss", [Loss.REQUEST, Loss.REPLY])
-def test_a_loss_at_the_end_of_a_whole_epochs_transaction_loses_and_doubles_nothing(
-    kafka: KafkaService, proxy: LossyBroker, mode: str, nth: int, loss: Loss
-) -> None:
-    """The first ends the transaction in which the job starts, the next two those of its epochs."""
-    opened = open_attempts(kafka.bootstrap) if mode == "idempotent" else None
-    with opened or open_log(kafka.bootstrap, Variant(mode)) as harness:
-        harness.through(proxy.bootstrap)
-        if mode == "idempotent" and nth > 1:
-            nth += 1  # the second ends the one in which the side topic is noted
-        _loses_nothing(harness, proxy, Api.END_TXN, nth, loss)
-        close_clusters()
-
-
-def _loses_nothing(
-    harness: TopicHarness, proxy: LossyBroker, api: Api, nth: int, loss: Loss
-) -> None:
-    """A whole job, of which one request is lost."""
     proxy.lose(loss, api, nth)
     case = Case(harness)
     whole_job(case, starts=3)

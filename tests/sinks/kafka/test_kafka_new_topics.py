@@ -38,34 +38,36 @@ HALF_HEARD = Broker(["t"], code=KafkaError.UNKNOWN_TOPIC_OR_PART)
 """The topic was seen; the broker that is asked for its settings has not heard of it."""
 
 
-def test_settings_of_a_topic_that_was_just_seen_are_asked_for_again(brokers: list[Broker]) -> None:
-    brokers += [HALF_HEARD, HALF_HEARD, COMPACTED]
+def test_settings_of_a_topic_that_was_just_seen_are_asked_for_again(standins: list[Broker]) -> None:
+    standins += [HALF_HEARD, HALF_HEARD, COMPACTED]
     assert configs_in_time(OPTIONS.kafka, "t") == COMPACTED.configs
 
 
-def test_settings_that_go_on_to_be_unheard_of_are_not_taken_for_none(brokers: list[Broker]) -> None:
-    brokers += [HALF_HEARD]
+def test_settings_that_go_on_to_be_unheard_of_are_not_taken_for_none(
+    standins: list[Broker],
+) -> None:
+    standins += [HALF_HEARD]
     with pytest.raises(UnavailableError, match="topic t yet"):
         configs_in_time(OPTIONS.kafka, "t")
 
 
 def test_settings_of_a_topic_that_nobody_has_seen_are_not_asked_for_again(
-    brokers: list[Broker],
+    standins: list[Broker],
 ) -> None:
-    brokers += [NEVER_HEARD, COMPACTED]
+    standins += [NEVER_HEARD, COMPACTED]
     with pytest.raises(SchemaError):
         winners.side_config(OPTIONS.kafka, "t")
 
 
 def test_a_broker_that_has_not_heard_of_a_topic_does_not_hide_that_it_is_compacted(
-    brokers: list[Broker],
+    standins: list[Broker],
 ) -> None:
-    brokers += [HALF_HEARD, HALF_HEARD, COMPACTED]
+    standins += [HALF_HEARD, HALF_HEARD, COMPACTED]
     assert topic_facts(OPTIONS.kafka, ["t"])["t"].compacted
 
 
-def test_a_topic_that_is_deleted_while_it_is_looked_at_is_not_there(brokers: list[Broker]) -> None:
-    brokers += [HALF_HEARD, NEVER_HEARD]
+def test_a_topic_that_is_deleted_while_it_is_looked_at_is_not_there(standins: list[Broker]) -> None:
+    standins += [HALF_HEARD, NEVER_HEARD]
     assert topic_facts(OPTIONS.kafka, ["t"]) == {}
 
 
@@ -78,11 +80,11 @@ def test_a_topic_that_is_deleted_while_it_is_looked_at_is_not_there(brokers: lis
     ],
 )
 def test_settings_that_no_broker_tells_are_not_taken_for_the_defaults(
-    brokers: list[Broker], monkeypatch: pytest.MonkeyPatch, code: int
+    standins: list[Broker], monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     unheard = code == KafkaError.UNKNOWN_TOPIC_OR_PART
     monkeypatch.setattr(timeouts, "UNHEARD_PAUSES", (0.0,) if unheard else ())
-    brokers += [Broker(["t"], code)] * (2 if unheard else 1) + [COMPACTED]
+    standins += [Broker(["t"], code)] * (2 if unheard else 1) + [COMPACTED]
     with pytest.raises(UnavailableError):
         topics_in_time(OPTIONS.kafka, ["t"])
     assert topic_facts(OPTIONS.kafka, ["t"])["t"].compacted
@@ -92,47 +94,47 @@ def test_settings_that_no_broker_tells_are_not_taken_for_the_defaults(
     "code", [KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED]
 )
 def test_a_topic_whose_settings_may_not_be_read_is_there_all_the_same(
-    brokers: list[Broker], code: int
+    standins: list[Broker], code: int
 ) -> None:
-    brokers += [Broker(["t"], code)]
+    standins += [Broker(["t"], code)]
     assert topic_facts(OPTIONS.kafka, ["t"])["t"].configs == ()
 
 
 def test_a_topic_that_the_first_brokers_have_not_heard_of_is_written_to(
-    brokers: list[Broker], tmp_path: Path
+    standins: list[Broker], tmp_path: Path
 ) -> None:
-    brokers += [NEVER_HEARD, NEVER_HEARD, Broker(["t"])]
+    standins += [NEVER_HEARD, NEVER_HEARD, Broker(["t"])]
     _written(OPTIONS, {}, tmp_path)
 
 
 def test_a_row_may_name_a_topic_that_the_first_brokers_have_not_heard_of(
-    brokers: list[Broker], tmp_path: Path
+    standins: list[Broker], tmp_path: Path
 ) -> None:
-    brokers += [NEVER_HEARD, NEVER_HEARD, Broker(["t"])]
+    standins += [NEVER_HEARD, NEVER_HEARD, Broker(["t"])]
     _written(replace(OPTIONS, topic=None), {"topic": ["t"]}, tmp_path)
 
 
 def test_a_transaction_is_encoded_although_its_topic_is_not_seen_at_once(
-    brokers: list[Broker],
+    standins: list[Broker],
 ) -> None:
-    brokers += [NEVER_HEARD, NEVER_HEARD, Broker(["t"])]
+    standins += [NEVER_HEARD, NEVER_HEARD, Broker(["t"])]
     encoder = Encoder(OPTIONS.kafka, "t", ProducerIdentity("id", 1, 0))
     encoder.gather(records_of(VALUE, plan_columns(VALUE.schema, "t")))
     assert [batch.count for batch in encoder.batches()] == [1]
 
 
 def test_a_compacted_topic_is_refused_although_it_is_not_seen_at_once(
-    brokers: list[Broker],
+    standins: list[Broker],
 ) -> None:
-    brokers += [NEVER_HEARD, NEVER_HEARD, COMPACTED]
+    standins += [NEVER_HEARD, NEVER_HEARD, COMPACTED]
     (told,) = winners.findings(OPTIONS)
     assert "compacted" in told.what
 
 
 def test_a_topic_that_no_broker_knows_is_told_after_a_while(
-    brokers: list[Broker], tmp_path: Path
+    standins: list[Broker], tmp_path: Path
 ) -> None:
-    brokers += [NEVER_HEARD]
+    standins += [NEVER_HEARD]
     with pytest.raises(SchemaError, match="Topic t does not exist"):
         _written(OPTIONS, {}, tmp_path)
     with pytest.raises(RowError, match="name a topic that does not exist"):

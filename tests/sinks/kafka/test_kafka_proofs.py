@@ -194,12 +194,12 @@ def test_a_handle_is_forsaken_once_its_ledger_was_written(log: FolderSegments) -
     ],
 )
 def test_a_ledger_that_is_gone_or_was_made_again_is_no_proof(
-    noted: int | None, now: int | None, lost: bool, log: FolderSegments, brokers: list[Broker]
+    noted: int | None, now: int | None, lost: bool, log: FolderSegments, standins: list[Broker]
 ) -> None:
     place = LedgerPlace(OPTIONS.registertopic, id_of(noted) if noted else None, log.url)
     given = written(log, 0, place)
     topic = OPTIONS.registertopic
-    brokers += [Broker([] if now == 0 else [topic], ids={topic: now} if now else {})]
+    standins += [Broker([] if now == 0 else [topic], ids={topic: now} if now else {})]
     assert ledger.without_proof(OPTIONS, [given, written(log, 1)]) == ([given] if lost else [])
     cell = Ledger()
     made = committer(log)
@@ -218,14 +218,14 @@ def test_a_ledger_in_another_topic_is_not_asked_for(log: FolderSegments) -> None
     assert "registertopic=another" in told.remedy
 
 
-def test_the_place_of_the_ledger_is_looked_for_once_in_each_epoch(brokers: list[Broker]) -> None:
+def test_the_place_of_the_ledger_is_looked_for_once_in_each_epoch(standins: list[Broker]) -> None:
     topic = OPTIONS.registertopic
     compacted = {"cleanup.policy": "compact"}
-    brokers += [Broker([topic], configs=compacted, ids={topic: 1}, partitions=4)]
+    standins += [Broker([topic], configs=compacted, ids={topic: 1}, partitions=4)]
     tasks = [Task(REGISTER, "job", 1, epoch, 0, "ab") for epoch in (0, 0, 1)]
     places = [ledger.place_for(OPTIONS, task) for task in tasks]
     assert [place.id for place in places] == [id_of(1)] * 3
-    assert brokers[0].looks == [[topic]] * 2
+    assert standins[0].looks == [[topic]] * 2
 
 
 GONE, AGAIN = "is gone", "was deleted and created again"
@@ -265,10 +265,10 @@ def test_a_side_topic_that_is_gone_or_was_made_again_is_told(
     later: dict[str, int] | None,
     frontier: int | None,
     said: str | None,
-    brokers: list[Broker],
+    standins: list[Broker],
 ) -> None:
     """By the first broker that is asked, and by another one where that does not know it."""
-    brokers += [knowing(**first), *([] if later is None else [knowing(**later)])]
+    standins += [knowing(**first), *([] if later is None else [knowing(**later)])]
     there = Registers().used_by(ATTEMPTS)
     there.put("job", state_to_text(state(frontier)))
     if birth is not None:
@@ -297,10 +297,10 @@ RIGHT = {"cleanup.policy": "delete", "retention.ms": str(DAY + 17), "retention.b
     ],
 )
 def test_a_side_topic_must_keep_winners_longer_than_the_data(
-    data: str, side: dict[str, str], partitions: int, said: str, brokers: list[Broker]
+    data: str, side: dict[str, str], partitions: int, said: str, standins: list[Broker]
 ) -> None:
     configs = {"t": {"retention.ms": data, "segment.ms": "7"}, SIDE: RIGHT | side}
-    brokers += [Broker(["t", SIDE], more=configs, partitions=partitions)]
+    standins += [Broker(["t", SIDE], more=configs, partitions=partitions)]
     found = side_topic.findings(ATTEMPTS)
     assert len(found) == bool(said)
     assert all(said in each.what for each in found)
@@ -310,11 +310,11 @@ def test_a_side_topic_must_keep_winners_longer_than_the_data(
 
 
 @pytest.fixture
-def broker(brokers: list[Broker]) -> Broker:
+def broker(standins: list[Broker]) -> Broker:
     """One that has data and side topic as they should be."""
     configs = {"t": {"retention.ms": "10", "segment.ms": "7"}, SIDE: RIGHT}
-    brokers += [Broker(["t", SIDE], more=configs, ids={"t": 1, SIDE: 2})]
-    return brokers[0]
+    standins += [Broker(["t", SIDE], more=configs, ids={"t": 1, SIDE: 2})]
+    return standins[0]
 
 
 def test_a_side_topic_is_checked_once_and_again_where_that_is_asked(broker: Broker) -> None:

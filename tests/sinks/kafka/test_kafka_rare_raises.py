@@ -169,11 +169,11 @@ def test_a_register_that_is_written_while_it_is_retired_stays(registers: Any) ->
     assert "job" in registers.cells
 
 
-def test_a_topic_that_was_made_and_does_not_appear_is_an_error(brokers: list[Broker]) -> None:
-    brokers += [Broker()]
+def test_a_topic_that_was_made_and_does_not_appear_is_an_error(standins: list[Broker]) -> None:
+    standins += [Broker()]
     error = raises(UnavailableError, lambda: topic.made(OPTIONS.kafka, "registers", 1, {}))
     assert "is not visible yet" in error.what
-    assert brokers[0].made == ["registers"]
+    assert standins[0].made == ["registers"]
 
 
 def test_a_record_of_the_register_that_its_topic_does_not_take_is_no_rows_error() -> None:

@@ -144,16 +144,16 @@ def test_the_cells_of_a_job_are_in_one_partition_for_ever() -> None:
 )
 @pytest.mark.parametrize("refuses", [False, True])
 def test_two_of_several_replicas_must_have_a_record(
-    replicas: int, least: str, set_to: Sequence[str], refuses: bool, brokers: list[Broker]
+    replicas: int, least: str, set_to: Sequence[str], refuses: bool, standins: list[Broker]
 ) -> None:
-    brokers += [Broker(refuses=KafkaError.TOPIC_AUTHORIZATION_FAILED if refuses else 0)]
+    standins += [Broker(refuses=KafkaError.TOPIC_AUTHORIZATION_FAILED if refuses else 0)]
     topic.need_two(OPTIONS.kafka, TopicFacts("t", 4, replicas, configs=((LEAST, least),)))
-    assert brokers[0].set == [(LEAST, text) for text in set_to]
+    assert standins[0].set == [(LEAST, text) for text in set_to]
 
 
-def test_what_was_known_of_a_topic_before_does_not_count(brokers: list[Broker]) -> None:
+def test_what_was_known_of_a_topic_before_does_not_count(standins: list[Broker]) -> None:
     broker = Broker(["t"], configs={"cleanup.policy": "compact"}, partitions=4)
-    brokers += [broker]
+    standins += [broker]
     assert topic_facts(OPTIONS.kafka, ["t"])["t"].partitions == 4
     broker.partitions = 8
     assert topic.made(OPTIONS.kafka, "t", 4, {}).partitions == 8
@@ -421,9 +421,9 @@ def test_a_part_is_as_large_as_messages_may_be_and_half_of_that_at_least(
     ],
 )
 def test_a_topic_that_would_lose_registers_is_refused(
-    policy: str, partitions: int, said: str, told: bool, brokers: list[Broker]
+    policy: str, partitions: int, said: str, told: bool, standins: list[Broker]
 ) -> None:
-    brokers += [Broker(configs={} if told else {"cleanup.policy": policy})]
+    standins += [Broker(configs={} if told else {"cleanup.policy": policy})]
     configs = (("cleanup.policy", policy),) if told else ()
     found = TopicFacts("t", partitions, 1, configs=configs)
     if not said:

@@ -40,7 +40,7 @@ def test_a_restore_under_a_later_commit_is_told_at_the_next_start(opener: TableO
         assert isinstance(harness, DeltaHarness | IcebergHarness)
         run = case.run()
         # As if the table was restored between a decision and its commit.
-        run.coordinator._decider._look_back = lambda epoch: None
+        run.coordinator._decider._look_back = lambda epoch, own: None
         run.epoch(0, FIRST)
         back = harness.backup()
         run.epoch(1, SECOND)
