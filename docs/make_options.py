@@ -118,7 +118,7 @@ Of the Java client only, and refused:
 
 def _default(option: Option) -> str:
     value = option.default
-    if value is None or value in ("", ()):
+    if value is None or value in ("", (), frozenset()):
         return ""
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
