@@ -264,8 +264,10 @@ def places(
         }
         if contestant.way == "abs_iceberg":
             make_namespace(given)
+        # The job's Spark is that of its own Python, not one that this process may have started.
+        inherited = {name: text for name, text in os.environ.items() if name != "SPARK_HOME"}
         environment = {
-            **os.environ,
+            **inherited,
             "PYTHONPATH": os.pathsep.join(str(ROOT / name) for name in ("", *FOLDERS)),
             "PYSPARK_PYTHON": str(servers.python),
             "PYSPARK_DRIVER_PYTHON": str(servers.python),
