@@ -270,7 +270,7 @@ class OwnWrite(Committer):
         if self.applied is None:
             return ()
         # Before a decision it was asked a moment ago.
-        version = (self._inspected if past.running else self._version(past.job)) or 0
+        version = (self._inspected if past.own else self._version(past.job)) or 0
 
         def is_there(mark: str) -> bool:
             with reading_mark("a write of your own"):
