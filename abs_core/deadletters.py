@@ -127,8 +127,8 @@ def counts_of(committables: Iterable[Committable]) -> list[Count]:
     """The counts by sink, over all committables."""
     total: dict[int, Count] = {}
     for committable in committables:
-        for values in strictjson.parse(dict(committable.extra).get(COUNTS, "[]")):
-            new = Count(*values)
+        for sink, rows, dead, most in strictjson.parse(dict(committable.extra).get(COUNTS, "[]")):
+            new = Count(sink, rows, dead, most)
             old = total.get(new.sink, Count(new.sink, 0, 0, new.most))
             total[new.sink] = Count(new.sink, old.rows + new.rows, old.dead + new.dead, new.most)
     return [total[sink] for sink in sorted(total)]

@@ -91,7 +91,7 @@ class CompositeCommitter(Committer):
 
         # The crash point lies between two commits only if they run one after the other.
         run_calls = in_turn if is_armed(CrashPoint.BETWEEN_COMMITS) else self.run_calls
-        results = run_calls([partial(commit, *one) for one in routed])
+        results = run_calls([partial(commit, committer, share) for committer, share in routed])
         raise_all(outcome for outcome in results if isinstance(outcome, Exception))
         return {handle: outcome for share in answers(results) for handle, outcome in share.items()}
 

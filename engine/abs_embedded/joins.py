@@ -46,7 +46,7 @@ class Join(Operator):
             others = there.get(key)
             # A copy for each pair: `merge` may change what it is given.
             pairs = (({**row}, o) if port == 0 else (o, {**row}) for o in others)
-            rows += [self._merge(*pair) for pair in pairs]
+            rows += [self._merge(left, right) for left, right in pairs]
         emit_rows(rows, self._schema, emit)
 
     def _check(self, port: int, kinds: list[str]) -> None:

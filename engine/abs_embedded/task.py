@@ -169,7 +169,8 @@ class Task:
     def step(self, pick: Pick) -> bool:
         """Do one thing; returns whether there was anything to do."""
         if self.mailbox:
-            self._obey(*self.mailbox.popleft())
+            command, checkpoint = self.mailbox.popleft()
+            self._obey(command, checkpoint)
             return True
         if self.state.held:
             return False

@@ -94,7 +94,8 @@ class Execution:
                 while self.coordinator.step(time.monotonic()):
                     pass
                 if self._failed:
-                    self._restore(*self._failed.popleft())
+                    region, task, cause = self._failed.popleft()
+                    self._restore(region, task, cause)
                 else:
                     self._watch(time.monotonic())
                     self._woken.wait(IDLE_SECONDS / 5)

@@ -54,11 +54,16 @@ class Trace:
 def read(path: str | Path) -> list[Moment]:
     """Read the file of ``Trace.write``; raises DataError for another one."""
     try:
-        return [Moment(*of(list, parse(line))) for line in Path(path).read_text().splitlines()]
+        return [_moment(line) for line in Path(path).read_text().splitlines()]
     except (OSError, TypeError, ValueError) as error:
         raise DataError(
             f"{path} is not a trace: {error}.", remedy="name a file that `Trace.write` wrote."
         ) from error
+
+
+def _moment(line: str) -> Moment:
+    seconds, name, task, checkpoint = of(list, parse(line))
+    return Moment(seconds, name, task, checkpoint)
 
 
 @dataclass(frozen=True, slots=True)

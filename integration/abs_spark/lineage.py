@@ -51,7 +51,7 @@ class Lineage:
         self, namespace: str, inputs: Sequence[tuple[str, str]], client: OpenLineageClient
     ) -> None:
         self._namespace = namespace
-        self._inputs = [InputDataset(*one) for one in inputs]
+        self._inputs = [InputDataset(space, name) for space, name in inputs]
         self._client = client
         self._waiting: queue.Queue[tuple[list[RunEvent], threading.Event]] = queue.Queue(
             _MAX_WAITING

@@ -113,8 +113,10 @@ def by_calls(opener: Opener, new_calls: Callable[[], ContractCalls] | None = Non
         with opener() as harness:
             calls = ContractCalls() if new_calls is None else new_calls()
             new_sink = lambda: calls.through(harness.new_sink())  # noqa: E731
-            looks = harness.read, harness.leftovers
-            yield _Behind(harness.own_register, new_sink, *looks), calls
+            yield (
+                _Behind(harness.own_register, new_sink, harness.read, harness.leftovers),
+                calls,
+            )
 
     return opened
 

@@ -62,7 +62,8 @@ class Job:
         epoch = self._next
         try:
             shares = [
-                self._task(run, epoch, *numbered_rows) for numbered_rows in enumerate(EPOCHS[epoch])
+                self._task(run, epoch, partition, part)
+                for partition, part in enumerate(EPOCHS[epoch])
             ]
             run.commit(epoch, shares)
         except AbsError:

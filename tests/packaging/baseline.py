@@ -45,26 +45,82 @@ def own_nodes(function: ast.AST) -> Iterator[ast.AST]:
 
 
 def signatures(trees: Iterable[ast.AST]) -> set[str]:
-    """Names of functions and classes that never take any number of arguments (``*args``)."""
+    """Names of functions and classes of ours that never take any number of arguments (``*args``)."""
     fixed, open_ = set[str](), set[str]()
+    classes: list[ast.ClassDef] = []
     for node in chain.from_iterable(map(ast.walk, trees)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             (open_ if node.args.vararg else fixed).add(node.name)
         elif isinstance(node, ast.ClassDef):
-            fixed.add(node.name)
-            inner = [f for f in node.body if isinstance(f, ast.FunctionDef) and f.args.vararg]
-            open_ |= {node.name for function in inner if function.name == "__init__"}
+            classes.append(node)
+    ours = {node.name for node in classes}
+    for node in classes:
+        if made := [
+            f for f in node.body if isinstance(f, ast.FunctionDef) and f.name == "__init__"
+        ]:
+            (open_ if made[0].args.vararg else fixed).add(node.name)
+            continue
+        # A class without an ``__init__`` of its own takes what a library's class takes.
+        bases = {ast.unparse(base).partition("[")[0] for base in node.bases}
+        (fixed if bases <= ours | _PLAIN else open_).add(node.name)
     return fixed - open_
 
 
+_LOGGERS = {"log", "_log", "logger"}
+"""Names of loggers, whose methods take any number of values."""
+
+_PLAIN = {"ABC", "Generic", "NamedTuple", "Protocol", "Exception"}
+"""Bases that take no arguments of their own, or those that the class declares."""
+
+
 def hidden_parameters(tree: ast.AST, fixed: Collection[str]) -> Iterator[ast.Call]:
-    """Each call that gives a tuple for parameters (``f(*x)``), so that nobody can follow them."""
+    """Each call that gives a tuple for parameters (``f(*x)``), so that nobody can follow them.
+
+    Not of a library's functions, nor with a tuple that is written there (``f(*(rows, error))``).
+    """
+    foreign = _foreign(tree)
+    for holder, node in _calls(tree):
+        hidden = [a for a in node.args if isinstance(a, ast.Starred) and not _is_written(a.value)]
+        if not hidden:
+            continue
+        called = node.func
+        if ast.unparse(called).endswith("partial"):
+            called = node.args[0]
+        root = called
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        if isinstance(root, ast.Name) and root.id in foreign | _LOGGERS:
+            continue
+        name = called.attr if isinstance(called, ast.Attribute) else ast.unparse(called)
+        if (holder if name == "cls" else name) in fixed:
+            yield node
+
+
+def _is_written(value: ast.expr) -> bool:
+    return isinstance(value, ast.Tuple | ast.List)
+
+
+def _calls(tree: ast.AST, holder: str = "") -> Iterator[tuple[str, ast.Call]]:
+    """Each call, and the class that it stands in."""
+    for child in ast.iter_child_nodes(tree):
+        if isinstance(child, ast.Call):
+            yield holder, child
+        yield from _calls(child, child.name if isinstance(child, ast.ClassDef) else holder)
+
+
+def _foreign(tree: ast.AST) -> set[str]:
+    """The names that a module imports from what is not ours."""
+    names = set[str]()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and any(isinstance(a, ast.Starred) for a in node.args):
-            called = node.func
-            name = called.attr if isinstance(called, ast.Attribute) else ast.unparse(called)
-            if name in fixed or name == "cls":
-                yield node
+        if isinstance(node, ast.ImportFrom) and not (node.module or "").startswith("abs_"):
+            names |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.Import):
+            names |= {
+                (alias.asname or alias.name).partition(".")[0]
+                for alias in node.names
+                if not alias.name.startswith("abs_")
+            }
+    return names
 
 
 def counted() -> Counts:

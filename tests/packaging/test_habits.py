@@ -97,6 +97,15 @@ def test_a_setting_a_fake_or_a_wire_may_be_replaced(code: str) -> None:
         ("def run(*rows): ...\nrun(*work)", 0),
         ("class Task:\n    epoch: int\nTask(*who, epoch=1)", 1),
         ("log.info('%s', *names)", 0),
+        ("def log(a): ...\nlogger.log(level, text, *names)", 0),
+        ("def run(epoch, rows): ...\nrun(*(epoch, rows))", 0),
+        ("def run(epoch, rows): ...\npartial(run, *work)", 1),
+        ("from pyiceberg.typedef import Record\nclass Record: ...\nRecord(*values)", 0),
+        ("def join(a, b): ...\nimport os\nos.path.join(*parts)", 0),
+        ("from abs_core.x import run\ndef run(epoch, rows): ...\nrun(*work)", 1),
+        ("class Spec(Foreign):\n    @classmethod\n    def of(cls, x): return cls(*x)", 0),
+        ("class Task:\n    @classmethod\n    def of(cls, x): return cls(*x)", 1),
+        ("class Rows:\n    def __init__(self, *rows): ...\nRows(*batch)", 0),
     ],
 )
 def test_a_tuple_for_parameters_is_counted(code: str, count: int) -> None:

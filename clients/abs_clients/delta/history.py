@@ -48,7 +48,7 @@ def history_of(
         present = (present - set(removed)) | set(adds)
         brought_back = info.get("operation") in _BRINGS_BACK
         with _readable(version):
-            added = tuple(_logged(*file) for file in new.items() if not brought_back)
+            added = tuple(_logged(path, add) for path, add in new.items() if not brought_back)
         commits.append(
             LoggedCommit(
                 str(version),

@@ -74,8 +74,13 @@ def history_of(table: Table) -> TableHistory:
     return TableHistory(tuple(commits), live, _FILES, _REMOVE)
 
 
-def is_ancestor(metadata: TableMetadata, sequence: int, identity: int) -> bool | None:
-    """Whether a snapshot is in the history of ``main``; None: what would tell it has expired."""
+def is_ancestor(metadata: TableMetadata, place: str) -> bool | None:
+    """Whether a snapshot is in the history of ``main``; None: what would tell it has expired.
+
+    Args:
+        place: see ``IcebergSnapshot.place_of``.
+    """
+    sequence, identity = map(int, place.split())
     current = metadata.current_snapshot_id
     kept = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     lineage: list[Snapshot] = []

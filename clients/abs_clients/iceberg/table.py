@@ -265,7 +265,7 @@ class IcebergSnapshot:
 
     def has(self, place: str) -> bool | None:
         """Whether the snapshot at that place is an ancestor of ``main``; None: that has expired."""
-        return is_ancestor(self._table.metadata, *map(int, place.split()))
+        return is_ancestor(self._table.metadata, place)
 
     def is_empty(self) -> bool:
         return self._table.current_snapshot() is None

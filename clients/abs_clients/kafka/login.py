@@ -320,8 +320,9 @@ def told_login(settings: Settings) -> Finding:
         return logins.told(where, f"{who} ({mechanism})", "its token", token.expires, renewed=True)
     if mechanism is not None:
         return logins.told(where, f"{settings.principal} ({mechanism})")
-    shown = pairs.get("ssl.certificate.location"), pairs.get("ssl.certificate.pem")
-    certificate = logins.certificate_in(*shown) if any(shown) and settings.is_guarded else None
+    path, pem = pairs.get("ssl.certificate.location"), pairs.get("ssl.certificate.pem")
+    shows = settings.is_guarded and (path or pem)
+    certificate = logins.certificate_in(path, pem) if shows else None
     if certificate is None:
         return logins.told(where, settings.principal)
     subject, expires = certificate

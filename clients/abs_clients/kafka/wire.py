@@ -44,7 +44,7 @@ class Connection:
         self._turn = threading.Lock()
         """A thread that connects blocks only those that want the same connection."""
         self._client: KafkaAdminClient | None = None
-        self._left: list[threading.Timer] = []
+        self._left: list[tuple[threading.Timer, KafkaAdminClient]] = []
         """Each closes a client that ``renew`` has replaced."""
         self._alone_since: float | None = None
         """Since when the client has reached no broker; None if it has answers."""
@@ -75,9 +75,9 @@ class Connection:
         if client is None:
             with self._lock:
                 left, self._left = self._left, []
-            for ending in left:
+            for ending, old in left:
                 ending.cancel()
-                private.close(*ending.args)
+                private.close(old)
         with self._lock:
             there = self._client
             if there is None or client not in (None, there):
@@ -89,12 +89,12 @@ class Connection:
         """Connect anew at the next use; what is under way ends on the old connection."""
         with self._lock:
             there, self._client = self._client, None
-            self._left = [timer for timer in self._left if timer.is_alive()]
+            self._left = [(timer, old) for timer, old in self._left if timer.is_alive()]
             if there is not None:
                 ending = threading.Timer(timeouts.CALL_SECONDS, private.close, [there])
                 ending.daemon = True
                 ending.start()
-                self._left.append(ending)
+                self._left.append((ending, there))
 
     def run(self, doing: str, work: Work[T]) -> T:
         """Run a coroutine on the client's thread and wait for it; raises the broker's TargetError.

@@ -44,7 +44,12 @@ def tell_row_size(query: str, run: str, shares: Iterable[Share]) -> None:
 def hear_row_sizes() -> None:
     """In the program: set the sessions of queries by what their formats tell."""
     sizes = BatchSizes()
-    hear(SUBJECT, lambda message: sizes.set(*message))
+
+    def set_size(message: Any) -> None:
+        query, run, size = message
+        sizes.set(query, run, size)
+
+    hear(SUBJECT, set_size)
 
 
 class BatchSizes:

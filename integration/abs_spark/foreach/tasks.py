@@ -60,7 +60,8 @@ class Obscured:
         return pad, _xor(content, pad)
 
     def __setstate__(self, state: tuple[bytes, bytes]) -> None:
-        self._value = pickle.loads(_xor(*state))  # noqa: S301 - Spark unpickled what it lies in
+        content, pad = state
+        self._value = pickle.loads(_xor(content, pad))  # noqa: S301 - Spark unpickled what it lies in
 
 
 def _xor(one: bytes, other: bytes) -> bytes:

@@ -98,9 +98,13 @@ def offsets_are_json_with_sorted_keys(case: SourceCase) -> None:
 
 def offsets_survive_an_engines_log(case: SourceCase) -> None:
     start, end, added = case.filled()
-    spaced = as_engine(start), as_engine(end)
-    equal(case.rows(*spaced), added, "of a range whose offsets were written with other blanks")
-    assert json.loads(case.latest(spaced[1])) == json.loads(end), "the end is another place then"
+    spaced_start, spaced_end = as_engine(start), as_engine(end)
+    equal(
+        case.rows(spaced_start, spaced_end),
+        added,
+        "of a range whose offsets were written with other blanks",
+    )
+    assert json.loads(case.latest(spaced_end)) == json.loads(end), "the end is another place then"
 
 
 def splits_have_their_names_and_ends(case: SourceCase) -> None:

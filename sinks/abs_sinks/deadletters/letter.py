@@ -152,7 +152,10 @@ def dead_letters(batch: pa.RecordBatch, bad: Sequence[Why], shown: Shown) -> lis
         objects(shown.columns(schema)),
         strict=True,
     )
-    return [DeadLetter(*why[1:], key, position, row or "{}") for why, key, position, row in made]
+    return [
+        DeadLetter(code, message, column, key, position, row or "{}")
+        for (_, code, message, column), key, position, row in made
+    ]
 
 
 _UNREADABLE = (

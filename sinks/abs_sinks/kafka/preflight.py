@@ -360,12 +360,13 @@ def open_in(settings: Settings, places: Sequence[tuple[str, int]]) -> list[Parti
     async def work(manager: Any) -> list[PartitionTransaction]:
         return [
             PartitionTransaction(
-                *place,
+                topic,
+                partition,
                 producer.producer_id,
                 producer.current_txn_start_offset,
                 producer.last_timestamp,
             )
-            for place, answer in (await active_producers(manager, places)).items()
+            for (topic, partition), answer in (await active_producers(manager, places)).items()
             for producer in answer.active_producers
             if producer.current_txn_start_offset >= 0
         ]

@@ -206,7 +206,9 @@ def _id(options: KafkaOptions, name: str, prefix: str) -> Iterator[Finding]:
     try:
         # The first request for a coordinator on a new cluster has to wait.
         patience = timeouts.at_most(timeouts.LOOK_SECONDS, options.patience)
-        patience.retry(lambda: end(options.kafka, [EndTxn(name, *_NOBODY)], commit=False))
+        producer_id, epoch = _NOBODY
+        ending = EndTxn(name, producer_id, epoch)
+        patience.retry(lambda: end(options.kafka, [ending], commit=False))
     except RefusedError:
         yield Finding.error(
             f"{_who(options)} may not write under transactional id {name}.",

@@ -31,8 +31,9 @@ class ProducerPools:
             for older in [k for k in list(self._pools) if k[:2] == key[:2] and k[2] < key[2]]:
                 if gone := self._pools.pop(older, None):
                     gone.close()
+            new = ProducerPool(options, task.register, task.job, task.generation)
             # Tasks of several threads begin at once; a second one has made nothing, and goes.
-            current = self._pools.setdefault(key, ProducerPool(options, *key))
+            current = self._pools.setdefault(key, new)
         return current
 
     def renew(self) -> None:

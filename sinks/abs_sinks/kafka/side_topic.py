@@ -196,8 +196,11 @@ class Birth:
         """
         with reading(f"The entry of {side_topic(topic)} in the register's topic"):
             fields = fields_of(text, FORMAT)
-            ids = fields["data"], fields["side"]
-            return cls(*(id_ if id_ is None else strictjson.text(id_) for id_ in ids))
+            data, side = (
+                None if fields[name] is None else strictjson.text(fields[name])
+                for name in ("data", "side")
+            )
+            return cls(data, side)
 
 
 def _settle(options: KafkaOptions, topic: str, job: str | None) -> None:

@@ -268,7 +268,10 @@ class PostgresGroup:
     """
 
     def __init__(self, sinks: Mapping[int, tuple[PostgresOptions, pa.Schema]]) -> None:
-        self._by_number = {number: SinkTable(*sinks[number], _vanished) for number in sinks}
+        self._by_number = {
+            number: SinkTable(options, schema, _vanished)
+            for number, (options, schema) in sinks.items()
+        }
         self.tables = SinkTables(self._by_number)
 
     @property

@@ -92,7 +92,9 @@ def look_back(options: S3Options, past: Past) -> list[LookedBack]:
     generation, epoch = past.decided
     later = ((generation, epoch + 1), (generation + 1, -1))
     ahead = [
-        LookedBack(0, ahead=moment) for moment in later if _has(objects, options, past, *moment)
+        LookedBack(0, ahead=(number, later_epoch))
+        for number, later_epoch in later
+        if _has(objects, options, past, number, later_epoch)
     ]
     return looks + ahead
 

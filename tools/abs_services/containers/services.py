@@ -131,7 +131,8 @@ class DockerS3(DockerService, S3Service):
         return f"http://{self.host}:{self.port}"
 
     def _configure(self, container: DockerContainer) -> Mapping[str, Any]:
-        credentials = json.dumps(s3_credentials(*self.keys))
+        access_key, secret_key = self.keys
+        credentials = json.dumps(s3_credentials(access_key, secret_key))
         container.with_copy_into_container(credentials.encode(), "/etc/abs-s3.json", 0o600)
         # By its own address: the container's may be another after a restart.
         command = ["-logtostderr=true", "server", "-ip=127.0.0.1", "-ip.bind=0.0.0.0"]

@@ -31,7 +31,9 @@ class ServerIdentity:
     @classmethod
     def new(cls, names: Sequence[str]) -> ServerIdentity:
         """New keys, and a free port of each name."""
-        return cls(dict(zip(names, free_ports(len(names)), strict=True)), *new_keys())
+        ports = dict(zip(names, free_ports(len(names)), strict=True))
+        access_key, secret_key = new_keys()
+        return cls(ports, access_key, secret_key)
 
 
 class NativeS3(NativeService[ServerIdentity], S3Service):
@@ -57,7 +59,8 @@ class NativeS3(NativeService[ServerIdentity], S3Service):
     def _set_up(self) -> Command:
         program = find_weed()
         identity = self._keep(ServerIdentity, lambda: ServerIdentity.new(self.port_names))
-        write_private(self.folder / "s3.json", s3_credentials(*self.keys))
+        credentials = s3_credentials(identity.access_key, identity.secret_key)
+        write_private(self.folder / "s3.json", credentials)
         data = self.folder / "data"
         data.mkdir(exist_ok=True)
         ports = identity.ports

@@ -115,9 +115,15 @@ def encoded(
     value_size, value = _sized(values)
     many, time = len(values), None if not later.any() else zigzag(later)
     tail = header_bytes(headers)
-    sizes = [size for size in (key_size, value_size, tail) if isinstance(size, int)]
-    if len(sizes) == 3 and time is None and many <= _KEPT:
-        beginnings = [_of_equals(*sizes)[:many]]  # the same in all such batches
+    of_one_time = time is None and many <= _KEPT
+    beginnings: list[Any]
+    if (
+        of_one_time
+        and isinstance(key_size, int)
+        and isinstance(value_size, int)
+        and isinstance(tail, int)
+    ):
+        beginnings = [_of_equals(key_size, value_size, tail)[:many]]  # the same in all such batches
     else:
         body = _body(many, time, key_size, value_size, tail)
         beginnings = [body, _place(many, time), _size(key_size)]

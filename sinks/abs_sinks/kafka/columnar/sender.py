@@ -253,11 +253,11 @@ class ColumnarProducer:
         two_phase: bool = False,
     ) -> None:
         self._init = partial(init_producer_id, settings, name, timeout_ms, two_phase=two_phase)
-        made = self._init()
+        producer_id, epoch = self._init()
         cluster(settings).client(Channel.DATA)
         if topic is not None:
             topic_facts(settings, [topic], again=True)
-        self.who = ProducerIdentity(name, *made)
+        self.who = ProducerIdentity(name, producer_id, epoch)
         self._settings = settings
         self._committed = False
         self._senders: dict[str, ColumnarSender] = {}
@@ -274,7 +274,8 @@ class ColumnarProducer:
             return
         name, held = self.who.transactional_id, (self.who.producer_id, self.who.epoch)
         assert name is not None
-        self.who = ProducerIdentity(name, *self._init(held))
+        producer_id, epoch = self._init(held)
+        self.who = ProducerIdentity(name, producer_id, epoch)
         self._senders, self._committed = {}, False
 
     def to(self, topic: str | None, patience: float) -> ColumnarSender:
@@ -316,7 +317,8 @@ def outside_transactions(
 ) -> ColumnarSender:
     """A sender with a producer id of its own; ``TargetError`` if none comes in ``INIT_SECONDS``."""
     trying = Patience(seconds=timeouts.INIT_SECONDS)
-    who = ProducerIdentity(None, *trying.retry(lambda: new_producer_id(settings)))
+    producer_id, epoch = trying.retry(lambda: new_producer_id(settings))
+    who = ProducerIdentity(None, producer_id, epoch)
     return ColumnarSender(settings, topic, who, patience, more)
 
 

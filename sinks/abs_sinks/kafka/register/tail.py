@@ -297,8 +297,12 @@ def log_offsets(settings: Settings, topic: str, partition: int) -> Extent | None
         # A request may name a partition only once.
         # The end last: if it is the stable offset, nothing was open at that moment.
         asked = [
-            manager.send(_request(topic, partition, *query), node_id=node)
-            for query in ((_EARLIEST, _UNCOMMITTED), (_LATEST, _COMMITTED), (_LATEST, _UNCOMMITTED))
+            manager.send(_request(topic, partition, when, isolation), node_id=node)
+            for when, isolation in (
+                (_EARLIEST, _UNCOMMITTED),
+                (_LATEST, _COMMITTED),
+                (_LATEST, _UNCOMMITTED),
+            )
         ]
         described = manager.send(metadata_request([topic]), node_id=node)  # in the same round trip
         first, stable, end = [_offset(await future) for future in asked]

@@ -18,7 +18,7 @@ from psycopg import Connection, sql
 
 from abs_core.effort import note_changed
 from abs_core.errors import DataError
-from abs_core.model import HandleName
+from abs_core.model import Finding, HandleName
 from abs_core.sinkmap import number_of
 from abs_sinks.postgres.apply import changes_winner as winner
 from abs_sinks.postgres.apply import committed
@@ -230,7 +230,8 @@ def tell(
     note_changed(handle.job, handle.epoch, number_of(handle), deleted + written)
     table = changes.plan.table.label
     if came and not (deleted or written) and are_stale(connection, changes):
-        log.warning("%d changes do nothing: %s %s", came, *stale(changes))
+        problem = stale(changes)
+        log.warning("%d changes do nothing: %s %s", came, problem.what, problem.remedy)
     applied.info(
         "table %s: %d changes; %d rows written, %d deleted; the other changes are not newer than what "
         "was applied, or a later one of their key came with them",
@@ -256,7 +257,7 @@ select not exists (select from {table})
 """
 
 
-def stale(changes: Changes) -> tuple[str, str]:
+def stale(changes: Changes) -> Finding:
     """What is wrong about positions of rows that are gone, and what to do."""
     table, positions = changes.plan.table.label, changes.positions.as_string()
     sentence = (
@@ -267,7 +268,7 @@ def stale(changes: Changes) -> tuple[str, str]:
         "to begin again from nothing: `abs job reset JOB`, which drops these positions, and delete the "
         f"checkpoint; to go on with the changes that come next only: DROP TABLE {positions}."
     )
-    return sentence, remedy
+    return Finding.error(sentence, remedy)
 
 
 def finding(changes: Changes, winners: sql.Identifier) -> sql.Composed:

@@ -57,9 +57,9 @@ def forget_positions(
     doing = f"looking for positions of job {state.job}"
     with leased(options.server, doing=doing) as connection, translate_errors(doing):
         return [
-            _forget(connection, options, state, target, *side, wholly)
+            _forget(connection, options, state, target, name, agreed, wholly)
             for target in sorted(targets)
-            for side in _sides(connection, options, target)
+            for name, agreed in _sides(connection, options, target)
         ]
 
 
@@ -69,9 +69,10 @@ def _sides(
     """The side table of a target: its name, and what jobs have agreed on for it."""
     for name, comment, database in connection.execute(_PLACES, (options.stateschema,)).fetchall():
         agreed = agreed_in(comment, name)
-        parts = connection.execute("select parse_ident(%s)", (agreed["table"],)).fetchone()
-        assert parts is not None
-        if target.endswith(f"/{within(database, *parts[0])}"):
+        row = connection.execute("select parse_ident(%s)", (agreed["table"],)).fetchone()
+        assert row is not None
+        schema, table = row[0]
+        if target.endswith(f"/{within(database, schema, table)}"):
             yield name, agreed
 
 

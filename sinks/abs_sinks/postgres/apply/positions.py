@@ -160,8 +160,8 @@ def follow(connection: Connection[Any], changes: Changes) -> None:
         SchemaError: the server cannot convert what is there.
         ContentionError: another job holds the table for longer than ``locktimeout``.
     """
-    place = sql.Identifier(*changes.place)
-    kept = read_table(connection, TableName(*reversed(changes.place)))
+    place, (schema, table) = changes.positions, changes.place
+    kept = read_table(connection, TableName(table, schema))
     wanted = [
         sql.SQL("alter column {0} type {1} using {0}::{1}").format(sql.Identifier(name), kind)
         for name, kind in _types_to_follow(changes, kept)

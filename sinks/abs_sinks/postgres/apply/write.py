@@ -274,7 +274,7 @@ class ApplyChanges(Append):
     def findings(self, connection: Connection[Any]) -> Iterator[Finding]:
         there = positions.check_shared(connection, self._changes)
         if there and changes_sql.are_stale(connection, self._changes):
-            yield Finding.error(*changes_sql.stale(self._changes))
+            yield changes_sql.stale(self._changes)
 
     def lock(self) -> list[sql.Composed]:
         return [changes_sql.locking(self._changes)]

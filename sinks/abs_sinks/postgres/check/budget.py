@@ -104,4 +104,5 @@ def _room(options: PostgresOptions) -> Room:
     with leased(options.server, doing="asking for prepared transactions") as connection:
         row = connection.execute(_ROOM).fetchone()
     assert row is not None
-    return Room(*row)
+    server, most, taken = row
+    return Room(server, most, taken)

@@ -103,8 +103,10 @@ def read_constraints(connection: Connection[Any], oid: int) -> Constraints:
     """Those of the table with this oid. The driver's errors pass through."""
     parameters = {"oid": oid}
     unique = [
-        Unique(row[0], tuple(row[1]), tuple(row[2]), *row[3:])
-        for row in connection.execute(_UNIQUE, parameters)
+        Unique(name, tuple(terms), tuple(columns), deferrable, excludes, primary, nulls_equal)
+        for name, terms, columns, deferrable, excludes, primary, nulls_equal in connection.execute(
+            _UNIQUE, parameters
+        )
     ]
     foreign = [
         ForeignKey(row[0], row[1], row[2], tuple(row[3]), tuple(row[4]), row[5])
