@@ -77,7 +77,8 @@ class Committed:
     """An epoch is finished; ``seconds`` for decision, commit and finish together.
 
     Args:
-        rows: with the dead ones; a row that goes to several sinks counts at each.
+        rows: with the dead ones; a row that goes to several sinks counts at each. 0, too, where they
+            were not counted (``is_counted``).
         dead: refused by a target and kept as dead letters.
         bytes: as Arrow holds the rows.
         write_seconds, pre_commit_seconds: of the slowest task, in the sinks' writers; 0 if the engine
@@ -115,10 +116,19 @@ class Committed:
     id: str = ""
     read: int | None = None
 
+    @property
+    def is_counted(self) -> bool:
+        """Whether ``rows`` is known: those of a write of the user's own are not always counted."""
+        return self.rows > 0 or self.handles == 0
+
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """An epoch was already committed; nothing was written."""
+    """An epoch was already committed; nothing was written.
+
+    Args:
+        rows: 0, too, where they were not counted.
+    """
 
     job: str
     epoch: int

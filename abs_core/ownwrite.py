@@ -41,6 +41,7 @@ from abs_core.model import (
     Inspection,
     JobState,
     Outcome,
+    Recent,
     Share,
     Shown,
     Wrote,
@@ -247,7 +248,7 @@ class OwnWrite(Committer):
             return None
         try:
             version = self.applied(application)
-            return None if version is None else operator.index(version)
+            return None if version is None else _checked(version)
         except Exception as error:
             raise ProtocolError(
                 f"The function applied failed: {_short(error)}.",
@@ -377,6 +378,22 @@ class OwnEpoch:
     def offer_to(self, own: OwnWrite, rows: Any, who: RunIdentity) -> None:
         """Have it written by the next commit, unless the target has it."""
         own.offer(Offered(self.begin, rows, who, self.number), first=self.is_new)
+
+
+def counted(state: JobState, record: Recent) -> int | None:
+    """The rows of an epoch of any job; None: of an own write, and their digest is not compared."""
+    return record.rows if state.target != TARGET or is_row_digest(record.fingerprint) else None
+
+
+def _checked(version: object) -> int:
+    """The answer of ``applied``, if a token can have had it; raises TypeError or ValueError."""
+    if isinstance(version, bool):
+        raise TypeError(f"it returned {version}, and not a version")
+    number = operator.index(version)  # type: ignore[arg-type]
+    # A first run has generation 1. A 0 would be an epoch of a register that is lost.
+    if not EPOCHS <= number < 1 << 63:
+        raise ValueError(f"it returned {number}, which no token has had")
+    return number
 
 
 def _short(error: Exception) -> str:

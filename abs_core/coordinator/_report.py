@@ -104,8 +104,9 @@ def decided(state: JobState, decision: Decision) -> tuple[Written, ...]:
         number = number_of(one.handle)
         rows[number] = rows.get(number, 0) + one.rows
     sinks = _sinks(state, decision.epoch)
-    # Sinks that share transactions have handles in common, under the number of the first.
-    complete = rows.keys() == sinks.keys()
+    # Sinks that share transactions have handles in common, under the number of the first. A handle
+    # without rows is of a write of the user's own, which nobody counted.
+    complete = rows.keys() == sinks.keys() and all(rows.values())
     return tuple(
         Written(name, rows[number] if complete else None, None, target)
         for number, (name, target) in sinks.items()

@@ -64,16 +64,16 @@ def _table(state: JobState, records: list[Epoch]) -> Table:
         course = epoch.course
         finished = iso(course.finished) or "?" if epoch.finished else "not yet"
         times = iso(course.input) or "?", iso(course.decided) or "?", finished
-        at = {target.sink.name: _place(target) for target in epoch.targets}
-        counts = f"{epoch.rows:,}", f"{epoch.dead:,}"
+        at = {target.sink.name: _place(target, epoch.number) for target in epoch.targets}
+        counts = "-" if epoch.rows is None else f"{epoch.rows:,}", f"{epoch.dead:,}"
         places = (escape(at.get(name, "-")) for name in names)
         table.add_row(str(epoch.number), *times, *counts, *places)
     return table
 
 
-def _place(at: At) -> str:
+def _place(at: At, epoch: int) -> str:
     position = at.as_of()
-    more = "" if at.of is None or at.rows is not None else ", no rows"
+    more = "" if at.of in (None, epoch) else ", no rows"
     return f"{position.text}{more}" if position.told else f"? {position.unreadable}"
 
 
@@ -104,7 +104,8 @@ def wait(
 
     It looks at the register only. What is written to a source in the moment in which Spark asks it may
     be left to the next epoch: with --after, take a time a few seconds after the last write that
-    matters.
+    matters. A query with a limit for each batch, or with availableNow, may leave more to later epochs:
+    wait for the end of its run, and then with --latest.
 
     Exit code 4: not yet. 5: the job is gone, or its epochs are counted anew. 3: the register does not
     answer.

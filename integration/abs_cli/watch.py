@@ -20,6 +20,7 @@ from abs_cli.output import AsJson, errors, people
 from abs_cli.sites import Registers, Schema, Sinks, Url
 from abs_core.errors import UnavailableError
 from abs_core.model import InDoubt, JobState
+from abs_core.ownwrite import counted
 
 QUIET_S = 60.0
 """A register that has not changed for so long, in seconds, belongs to a job that waits or has ended."""
@@ -74,7 +75,7 @@ def line_of(first: Seen, now: Seen) -> Line:
     oldest = max(ages, default=None)
     quiet = None if now.changed is None else max(0.0, now.at - now.changed)
     status, do = _assessed(state, now.doubts, oldest, quiet)
-    done = [one.rows for one in state.recent if one.epoch == state.frontier]
+    done = [counted(state, one) for one in state.recent if one.epoch == state.frontier]
     return Line(
         state.job,
         state.generation,

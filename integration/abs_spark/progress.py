@@ -171,12 +171,13 @@ def _count(event: Event, of: dict[str, str]) -> None:
         case PreCommitted(seconds=seconds):
             _pre_commit_seconds.record(seconds, of)
         case Committed(seconds=seconds):
-            _read.add(event.rows if event.read is None else event.read, of)
-            for sink in event.targets or (
-                Written("", event.rows - event.dead, 0, dead=event.dead),
-            ):
+            if event.is_counted:
+                _read.add(event.rows if event.read is None else event.read, of)
+            rows = event.rows - event.dead if event.is_counted else None
+            for sink in event.targets or (Written("", rows, 0, dead=event.dead),):
                 at = {**of, "sink": sink.sink}
-                _rows.add(sink.rows or 0, at)
+                if sink.rows is not None:
+                    _rows.add(sink.rows, at)
                 # 0, too: Prometheus sees no increase of what was not there before.
                 _dead.add(sink.dead, at)
                 if sink.changed is not None:
@@ -232,8 +233,9 @@ def _line(event: Event) -> tuple[logging.Logger, int, str, tuple[object, ...]]:
         case Committed():
             return _epoch, INFO, *_committed(event)
         case Skipped(job, epoch, rows):
-            text = "job %s: epoch %d: committed before; its %d rows were read and not written again"
-            return _recovery, INFO, text, (job, epoch, rows)
+            text = "job %s: epoch %d: committed before;%s not written again"
+            read = f" its {rows} rows were read and" if rows else " it is"
+            return _recovery, INFO, text, (job, epoch, read)
         case RolledForward(job, epoch, handles):
             text = "job %s: epoch %d: was decided and is committed now (%d handles)"
             return _recovery, INFO, text, (job, epoch, handles)
@@ -256,7 +258,7 @@ def _line(event: Event) -> tuple[logging.Logger, int, str, tuple[object, ...]]:
 def _committed(event: Committed) -> tuple[str, tuple[object, ...]]:
     """Text and values of a committed epoch."""
     job, epoch, rows, dead = event.job, event.epoch, event.rows, event.dead
-    if event.handles and not rows:  # a write of the user's own, whose rows nobody counted
+    if not event.is_counted:
         return "job %s: epoch %d: written in %.3f s", (job, epoch, event.seconds)
     text = "job %s: epoch %d: %d rows committed in %.3f s (%d handles)%s"
     more = f", {dead} of them dead" if dead else ""

@@ -37,11 +37,14 @@ class OwnTarget(NamedTuple):
 
     Args:
         read: the rows as any value that can be compared; the order of rows must not matter to it.
+        keep: keeps the target's present state, as a backup or a version of its log does; what it
+            returns restores that. None: nobody can restore the target.
     """
 
     write: Write
     applied: Applied
     read: Callable[[], object]
+    keep: Callable[[], Callable[[], object]] | None = None
 
 
 OwnOpener = Callable[[], AbstractContextManager[OwnTarget]]
@@ -70,7 +73,8 @@ def check_once(
 
     Args:
         opener: opens an empty target; called for each rule, and for each line of ``write``.
-        batches: at least two, as ``write`` takes them. Each must change the rows.
+        batches: at least two, as ``write`` takes them. Each must change the rows. Of the first one an
+            empty batch is made, by ``limit(0)`` or ``[:0]``.
         forked: kill real processes; only where ``write`` needs nothing that a fork breaks, as Spark is.
         patience: seconds to wait for a successor's write while the first one stands still, as it may
             wait for a lock that the first has.
@@ -134,6 +138,31 @@ def a_version_that_is_not_higher_changes_nothing(case: _Case) -> None:
             assert target.applied(JOB) == first.version, f"{second} took the place of {first}"
 
 
+def a_batch_without_rows_leaves_its_version(case: _Case) -> None:
+    batch = case.batches[0]
+    with case.opener() as target:
+        empty = batch.limit(0) if hasattr(batch, "limit") else batch[:0]
+        target.write(empty, case.token(0))
+        assert target.read() == case.contents[0], "a batch without rows changes the rows"
+        assert target.applied(JOB) == case.token(0).version, "its version is not stored"
+
+
+def a_target_that_is_restored_has_the_version_of_its_rows(case: _Case) -> None:
+    with case.opener() as target:
+        if target.keep is None:
+            return
+        target.write(case.batches[0], case.token(0))
+        restore = target.keep()
+        target.write(case.batches[1], case.token(1))
+        restore()
+        assert target.read() == case.contents[1], "keep does not restore the rows"
+        assert target.applied(JOB) == case.token(0).version, "the version is that of lost rows"
+        later = case.token(1, 2 << 32)
+        target.write(case.batches[1], later)
+        assert target.read() == case.contents[2], "after it no later version is written"
+        assert target.applied(JOB) == later.version, "after it no later version is seen"
+
+
 def a_write_that_is_cut_off_is_there_with_its_version_or_not_at_all(case: _Case) -> None:
     for line in range(1, LINES):
         with case.opener() as target:
@@ -191,6 +220,8 @@ RULES: tuple[Callable[[_Case], None], ...] = (
     a_look_changes_nothing,
     a_version_is_of_its_application,
     a_version_that_is_not_higher_changes_nothing,
+    a_batch_without_rows_leaves_its_version,
+    a_target_that_is_restored_has_the_version_of_its_rows,
     a_write_that_is_cut_off_is_there_with_its_version_or_not_at_all,
     a_write_that_stood_still_is_the_second_of_two,
     a_job_that_dies_around_its_write_goes_on,

@@ -24,8 +24,10 @@ from abs_core.errors import (
 )
 from abs_core.ownwrite import TARGET
 from abs_sinks.register_at import open_register
+from abs_spark.epochs import record
 from tests.core.test_own_write import World
 from tests.kit.command import abs_, abs_prints
+from tests.planted import planted
 
 G1 = 1 << 32
 
@@ -77,12 +79,22 @@ def test_its_register_is_shown_wherever_it_lies(place: Place) -> None:
     assert (line["job"], line["target"]) == ("job", TARGET)
     epochs = json.loads(place.run("epochs", "job", "--json"))["epochs"]
     assert [entry["epoch"] for entry in epochs] == [0, 1]
+    assert {entry["rows"] for entry in epochs} == {None}, "nobody counted them"
+    assert {at["rows"] for entry in epochs for at in entry["targets"]} == {None}
+    assert "no rows" not in place.run("epochs", "job")
+    [line] = json.loads(place.run("watch", "job", "--times", "1", "--json"))
+    assert line["rows"] is None
     place.run("wait", "job", "--epoch", "1", "--timeout", "0")
     place.begin(2)
     made = abs_("epochs", "job", "--url", place.address)
     assert (made.exit_code, made.stderr.strip()) == (1, "decided but not finished epoch 2")
     listed = abs_("in-doubt", "list", "--url", place.address)
     assert (listed.exit_code, "epoch 2 of job job" in listed.stderr) == (1, True)
+
+
+def test_the_check_finds_rows_that_nobody_has_counted(tmp_path: Path) -> None:
+    with planted((record, "counted", lambda state, of: of.rows)):
+        test_its_register_is_shown_wherever_it_lies(Place(str(tmp_path / "register")))
 
 
 def test_what_is_begun_is_finished_by_its_query_alone(place: Place) -> None:

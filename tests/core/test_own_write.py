@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from abs_core import ownwrite
 from abs_core.certificate import MemoryCertificates
 from abs_core.contracts import Inventory
 from abs_core.coordinator import Coordinator
@@ -35,6 +37,7 @@ from abs_core.ownwrite import (
 from abs_core.protocol import RunIdentity
 from abs_core.registers import MemoryRegister
 from abs_core.rowdigest import RowDigest
+from tests.planted import planted
 
 G1, G2 = 1 << 32, 2 << 32
 
@@ -221,13 +224,18 @@ def test_a_write_that_does_not_store_its_token_is_refused(world: World) -> None:
     assert world.rows == {"row 0": 1}
 
 
-@pytest.mark.parametrize("answer", ["7", 1.5])
+@pytest.mark.parametrize("answer", ["7", 1.5, True, False, 0, 7, -1, G1 - 1, 1 << 63])
 def test_an_answer_that_is_no_version_is_refused(world: World, answer: object) -> None:
     run = world.run("one")
     run.own.applied = lambda application: answer  # type: ignore[assignment, return-value]
     with pytest.raises(ProtocolError, match="applied failed"):
         run.write(0)
     assert not world.tokens
+
+
+def test_the_check_finds_an_answer_that_is_taken_for_a_version() -> None:
+    with planted((ownwrite, "_checked", operator.index), match="epoch 0 of it"):
+        test_an_answer_that_is_no_version_is_refused(World(), 0)
 
 
 def test_another_batch_under_a_begun_number_is_refused_before_it_is_written(world: World) -> None:

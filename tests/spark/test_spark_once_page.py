@@ -82,7 +82,7 @@ def test_the_pages_recipe_passes_the_check(place: dict[str, Any], tmp_path: Path
         place,
         tmp_path,
     )
-    assert len(place["rules"]) == 6
+    assert len(place["rules"]) == 8
 
 
 @pytest.mark.campaign

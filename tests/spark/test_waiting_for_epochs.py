@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from itertools import pairwise
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -135,6 +136,29 @@ def test_of_an_epoch_and_a_time_one_is_given() -> None:
     for epoch, after in ((1, moment), (None, moment.replace(tzinfo=None))):
         with pytest.raises(OptionError):
             wanted_of(epoch, after)
+
+
+def test_a_time_is_told_apart_from_the_millisecond_before_it_in_every_zone() -> None:
+    moment = datetime(2026, 3, 29, 1, 30, 0, 1, tzinfo=UTC)
+    east, west = (timezone(timedelta(hours=hours)) for hours in (14, -12))
+    begin = int(moment.timestamp()) * 1000
+    for zone in (UTC, east, west, ZoneInfo("Europe/Berlin")):
+        assert wanted_of(None, moment.astimezone(zone)) == Wanted(after=begin + 1)
+    for number in range(1000):
+        exact = moment.replace(microsecond=number * 1000)
+        assert wanted_of(None, exact) == Wanted(after=begin + number), "no float between"
+    first, last = datetime.min.replace(tzinfo=east), datetime.max.replace(tzinfo=west)
+    assert arrived(at(2), wanted_of(None, first)) == 0
+    assert arrived(at(2), wanted_of(None, last)) is None
+
+
+def test_an_epoch_below_the_first_is_refused_and_a_time_that_is_no_number_ends() -> None:
+    with pytest.raises(OptionError, match="no epoch -1"):
+        wanted_of(-1, None)
+    register = Register([at(0)])
+    with pytest.raises(NotYetError):
+        register.wait(Wanted(1), float("nan"))
+    assert register.pauses == []
 
 
 def at_the_decision(state: JobState, wanted: Wanted) -> int | None:

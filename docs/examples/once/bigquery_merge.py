@@ -1,5 +1,7 @@
 """Adds each batch to balances in BigQuery. Not run here: it needs an account."""
 
+from hashlib import sha256
+
 from google.cloud import bigquery
 
 NEWER = """
@@ -32,7 +34,8 @@ def guarded(dataset):
         return bigquery.QueryJobConfig(query_parameters=parameters)
 
     def write(df, token):
-        batch = f"batch_{token.version}"  # each try replaces it with the same rows
+        # Each try replaces it with the same rows; two applications may have one version.
+        batch = f"batch_{sha256(str(token).encode()).hexdigest()}"
         df.write.format("bigquery").option("writeMethod", "direct").mode("overwrite").save(
             f"{dataset}.{batch}"
         )

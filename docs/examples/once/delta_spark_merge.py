@@ -1,5 +1,7 @@
 """Adds each batch to balances in a Delta table by delta-spark's own MERGE, as an idempotent write."""
 
+from uuid import uuid4
+
 from deltalake import DeltaTable
 
 TABLE = "CREATE TABLE IF NOT EXISTS delta.`{path}` (account BIGINT, amount BIGINT) USING delta"
@@ -25,12 +27,31 @@ def guarded(path):
         # The MERGE does nothing if the table has this version or a higher one; of two commits of one
         # application at the same time, the second fails.
         spark.conf.set(VERSION, str(token.version))
-        df.createOrReplaceGlobalTempView("batch_of_balances")
-        spark.sql(MERGE.format(path=path, batch="global_temp.batch_of_balances"))
+        # A view of all sessions: other queries of this application have theirs.
+        batch = f"batch_{uuid4().hex}"
+        df.createGlobalTempView(batch)
+        try:
+            spark.sql(MERGE.format(path=path, batch=f"global_temp.{batch}"))
+        finally:
+            spark.catalog.dropGlobalTempView(batch)
 
     def applied(application):
+        # RESTORE takes rows back, and keeps the versions of applications: what the restored state had
+        # is there, unless the application has written since.
         if not DeltaTable.is_deltatable(path):
             return None
-        return DeltaTable(path).transaction_version(application)
+        table = DeltaTable(path)
+        at, version = table.version(), table.transaction_version(application)
+        for commit in table.history():  # newest first
+            if commit["version"] > at or commit["operation"] != "RESTORE":
+                continue
+            if DeltaTable(path, commit["version"]).transaction_version(application) != version:
+                break
+            at = commit["operationParameters"].get("version")
+            if at is None:  # restored to a time: which version that was is not told
+                return None
+            at = int(at)
+            version = DeltaTable(path, at).transaction_version(application)
+        return version
 
     return write, applied

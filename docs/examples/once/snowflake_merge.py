@@ -1,5 +1,7 @@
 """Adds each batch to balances in Snowflake. Not run here: it needs an account."""
 
+from hashlib import sha256
+
 import snowflake.connector
 
 NEWER = """
@@ -25,7 +27,8 @@ def guarded(account, spark_options):
     """
 
     def write(df, token):
-        batch = f"batch_{token.version}"  # each try replaces it with the same rows
+        # Each try replaces it with the same rows; two applications may have one version.
+        batch = f"batch_{sha256(str(token).encode()).hexdigest()}"
         df.write.format("snowflake").options(**spark_options, dbtable=batch).mode(
             "overwrite"
         ).save()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Sinks = EpochSink | Sequence[EpochSink]
+
+_BEGIN, _MILLISECOND = datetime.fromtimestamp(0, UTC), timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,8 @@ class Cut:
 
     def _reading(self, sink: str) -> Reading:
         name = self._name(sink)
+        # Looked at again: versions of a table that was made anew since are not those of this one.
+        _check_target(name, self._sinks[name], self._targets[name], self.job, self.epoch)
         place = self._targets[name].as_of(_parsed(self._sinks[name]))
         if place.reading is None:
             raise ConfigError(
@@ -178,7 +182,8 @@ def wait(
         sinks, job, register: as for ``cut``; only the register's sink is needed.
         epoch: its number. Without ``epoch`` and ``after``: the one that is decided last now.
         after: the first epoch for which Spark asked its sources at this time or later. What is written
-            to a source in the moment in which Spark asks may be left to the next epoch.
+            to a source in the moment in which Spark asks may be left to the next epoch; of a query with
+            a limit for each batch, or with ``availableNow``, more may be.
         timeout: in seconds; 0: look once.
 
     Raises:
@@ -198,7 +203,10 @@ def wanted_of(epoch: int | None, after: datetime | None) -> Wanted:
         raise OptionError("Both an epoch and a time are given.", remedy="give one of them.")
     if after is not None and after.tzinfo is None:
         raise OptionError(f"The time {after} has no zone.", remedy="add one, such as Z for UTC.")
-    return Wanted(epoch, None if after is None else int(after.timestamp() * 1000))
+    if epoch is not None and epoch < 0:
+        raise OptionError(f"There is no epoch {epoch}.", remedy="epochs count from 0.")
+    # The next whole millisecond: an epoch of the one that the time lies in may be older than it.
+    return Wanted(epoch, None if after is None else -((_BEGIN - after) // _MILLISECOND))
 
 
 def _named(sinks: Sinks) -> dict[str, EpochSink]:
@@ -231,18 +239,28 @@ def _targets(sinks: Mapping[str, EpochSink], epoch: Epoch, job: str) -> dict[str
         there = {next(iter(sinks)): there[""]}
     places = {}
     for name, sink in sinks.items():
-        at = there.get(name)
-        target = format_named(sink.format).identity(_parsed(sink))
-        if at is None or at.sink.target != target:
-            written = "no sink of that name" if at is None else at.sink.target
+        if name not in there:
             raise IdentityError(
-                f"The sink {name!r} is {target}, and the job has {written} in that epoch.",
+                f"The job has no sink {name!r} in that epoch.",
                 job=job,
                 epoch=epoch.number,
                 remedy=f"give the job's sinks: {', '.join(filter(None, there)) or 'it has one'}.",
             )
-        places[name] = at
+        _check_target(name, sink, there[name], job, epoch.number)
+        places[name] = there[name]
     return places
+
+
+def _check_target(name: str, sink: EpochSink, at: At, job: str, epoch: int) -> None:
+    target = format_named(sink.format).identity(_parsed(sink))
+    if at.sink.target != target:
+        raise IdentityError(
+            f"The sink {name!r} is {target}, and the job has {at.sink.target} in that epoch.",
+            job=job,
+            epoch=epoch,
+            remedy="give the options of the job's sink; of a target that was made anew since, read its "
+            "present state.",
+        )
 
 
 def _gone(job: str) -> JobGoneError:

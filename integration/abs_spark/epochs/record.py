@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from abs_core.model import Course, JobState, NamedSink, Recent, Shown
+from abs_core.ownwrite import counted
 from abs_sinks.asof import NOW, AsOf
 from abs_sinks.door import format_of
 
@@ -61,14 +62,14 @@ class Epoch:
 
     Args:
         finished: in every target; else it is decided, and is or will be there.
-        rows: over all sinks, dead letters among them.
+        rows: over all sinks, dead letters among them; None: nobody counted them.
         targets: empty while it is not finished.
     """
 
     number: int
     finished: bool
     course: Course
-    rows: int
+    rows: int | None
     dead: int
     targets: tuple[At, ...]
 
@@ -106,13 +107,15 @@ def _epoch(state: JobState, recent: Recent) -> Epoch:
     ]
     targets = tuple(_at(state, recent, sink, dead) for sink in sinks) if finished else ()
     course = recent.course or Course()
-    return Epoch(recent.epoch, finished, course, recent.rows, sum(dead.values()), targets)
+    return Epoch(
+        recent.epoch, finished, course, counted(state, recent), sum(dead.values()), targets
+    )
 
 
 def _at(state: JobState, recent: Recent, sink: NamedSink, dead: Mapping[int, int]) -> At:
     own = _shown(recent, sink)
     lost = dead.get(sink.number, 0)
-    rows = None if own is None else own.rows - lost
+    rows = None if own is None or counted(state, recent) is None else own.rows - lost
     for entry in reversed(state.recent):
         if entry.epoch > recent.epoch:
             continue

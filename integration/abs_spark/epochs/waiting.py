@@ -85,7 +85,7 @@ def wait_for(
             if (epoch := arrived(state, wanted)) is not None:
                 return epoch
         left = ends - clock()
-        if left <= 0:
+        if not left > 0:  # nor if the time is no number
             raise away or _not_yet(state, wanted, timeout)
         pause(min(seconds, left))
         seconds = min(seconds * 1.5, LAST_PAUSE)

@@ -32,6 +32,9 @@ class Frame:
     def agg(self, sums: dict[str, str]) -> Frame:
         return self
 
+    def limit(self, count: int) -> Frame:
+        return Frame(self.rows[:count])
+
     def toDF(self, *names: str) -> Frame:
         return self
 
