@@ -41,9 +41,8 @@ class Past:
         decided: its last decision; the epoch is -1 if this generation has made none.
         noted: oldest first.
         sinks: numbers of the sinks that these targets are of.
-        running: the run is under way, and has written the epoch that it decides next: later decisions
-            are not looked for.
-        own: what it decides next, as it was inspected a moment ago; none where the epoch has no rows.
+        own: what a run that is under way decides next, as it was inspected a moment ago; empty where
+            the epoch has no rows of these sinks; None at a start.
     """
 
     register: str
@@ -51,14 +50,20 @@ class Past:
     decided: Position
     noted: tuple[Noted, ...] = ()
     sinks: tuple[int, ...] = (0,)
-    running: bool = False
-    own: tuple[Committable, ...] = ()
+    own: tuple[Committable, ...] | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether the run is under way: later decisions are not looked for."""
+        return self.own is not None
 
     def of(self, sinks: Collection[int]) -> Past:
         """The same for some sinks only."""
         noted = tuple(note for note in self.noted if note.sink in sinks)
-        own = tuple(one for one in self.own if number_of(one.handle) in sinks)
-        return replace(self, noted=noted, sinks=tuple(sorted(sinks)), own=own)
+        past = replace(self, noted=noted, sinks=tuple(sorted(sinks)))
+        if self.own is None:
+            return past
+        return replace(past, own=tuple(c for c in self.own if number_of(c.handle) in sinks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,15 +148,18 @@ def past_of(state: JobState) -> Past:
     return Past(state.register, state.job, (state.generation, last), tuple(noted))
 
 
-def newest_of(state: JobState) -> Past | None:
+def newest_of(state: JobState, own: Sequence[Committable]) -> Past | None:
     """What a run that is under way compares: the two newest marks of each sink; None if there is none.
 
     Two, as a target may go back after a decision, and then take what was decided.
+
+    Args:
+        own: what it decides next.
     """
     past = past_of(state)
     of_sinks = {sink: [note for note in past.noted if note.sink == sink] for sink in _sinks(past)}
     newest = tuple(note for notes in of_sinks.values() for note in notes[-2:])
-    return replace(past, noted=newest, running=True) if newest else None
+    return replace(past, noted=newest, own=tuple(own)) if newest else None
 
 
 def _sinks(past: Past) -> list[int]:

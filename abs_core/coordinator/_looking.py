@@ -81,15 +81,14 @@ class Lookout:
             FencedError: a newer run has taken over.
         """
         last = self._cell.last
-        newest = None if last is None else newest_of(last)
+        newest = None if last is None else newest_of(last, own)
         if newest is None:
             return
-        newest = replace(newest, own=tuple(own))
         if not any(look.gone for look in self._look(newest)):
             return
         state = self._cell.mine(self._who)
         # All that is noted, to name it. What the run itself has written since hides nothing so.
-        past = replace(past_of(state), running=True, own=newest.own)
+        past = replace(past_of(state), own=newest.own)
         error = targets.refused(state, self._who, epoch, self._look(past))
         if error is not None:
             raise error

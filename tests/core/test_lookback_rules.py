@@ -83,6 +83,6 @@ def test_a_sink_is_shown_what_is_decided_of_its_own_rows_alone() -> None:
         Committable(HandleName("0" * 16, "job", 1, 3, place, "abcdefabcdef"), 1, "")
         for place in (0, sinkmap.STRIDE)
     )
-    past = Past("r", "job", (1, 2), sinks=(0, 1), running=True, own=(first, second))
+    past = Past("r", "job", (1, 2), sinks=(0, 1), own=(first, second))
     assert past.of((1,)).own == (second,)
     assert replace(past, own=(first,)).of((1,)).own == ()

@@ -198,7 +198,7 @@ def shown(
 
 def look_back(options: KafkaOptions, past: Past) -> list[LookedBack]:
     """Compare ids and ends with the noted ones; the epoch's own records are behind all of them."""
-    begins = _begins_of(past.own)
+    begins = _begins_of(past.own or ())
     noted = [topic for note in past.noted for topic in Topics.read(note.mark).topics.items()]
     names = {name for name, _ in noted}
     facts = topics_in_time(options.kafka, sorted(names), again=True) if names else {}

@@ -94,7 +94,7 @@ def before_a_decision(ways: Ways, world: Loss, who: RunIdentity, state: JobState
     Raises:
         TargetWentBackError, Violated: as ``at_start``.
     """
-    newest = newest_of(state)
+    newest = newest_of(state, ())
     on_the_way = newest is not None and ways.on_the_way
     if newest is not None and on_the_way and ways.looks(newest, world.visible):
         error = targets.refused(state, who, world.noted, ways.looks(past_of(state), world.visible))
