@@ -17,6 +17,8 @@ from abs_core.errors import ConfigError, ContentionError, CorruptionError, Prefl
 from abs_core.lookback import Past
 from abs_core.model import Committable, HandleName, JobState, Outcome
 from abs_core.wal import FolderSegments, SegmentWriter
+from abs_core.wal.contracts import name_of as name_of_segment
+from abs_core.wal.folder import OPEN
 from abs_sinks.kafka import ledger, side_topic, wal
 from abs_sinks.kafka.ledger import LedgerPlace
 from abs_sinks.kafka.options import KafkaOptions
@@ -118,6 +120,20 @@ def test_a_segment_that_is_gone_is_committed_by_the_ledger_alone(log: FolderSegm
     assert [made.inspect(given)[c.handle].outcome for c in given] == expected
     found = made.commit(given)
     assert [found[c.handle] for c in given] == [*expected[:2], Outcome.COMMITTED]
+
+
+def test_a_segment_that_is_not_sealed_stays_beside_one_that_is_committed(
+    log: FolderSegments, tmp_path: Path
+) -> None:
+    half, whole = written(log, 0), written(log, 1)
+    (tmp_path / name_of_segment(half.handle)).rename(
+        tmp_path / f"{name_of_segment(half.handle)}{OPEN}"
+    )
+    cell = Ledger()
+    found = committer(log).commit([half, whole])
+    assert found == {half.handle: Outcome.UNKNOWN, whole.handle: Outcome.COMMITTED}
+    assert (cell.sent_epochs, cell.handles) == ([[1]], {whole.handle})
+    assert [(entry.handle, entry.sealed) for entry in log.list("job")] == [(half.handle, False)]
 
 
 def test_a_segment_that_is_gone_in_another_log_is_not_called_unknown(log: FolderSegments) -> None:

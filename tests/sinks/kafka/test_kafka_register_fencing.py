@@ -9,13 +9,14 @@ from dataclasses import replace
 
 import pytest
 
+from abs_clients.kafka import timeouts
 from abs_clients.kafka.cluster import close_clusters
 from abs_clients.kafka.producer_ids import init_producer_id
 from abs_clients.kafka.settings import Settings
 from abs_clients.kafka.timeouts import CELL_TIMEOUT_MS
 from abs_core.codec import state_to_text
 from abs_core.contracts import Conflict, Stored
-from abs_core.errors import FencedError
+from abs_core.errors import FencedError, UnavailableError
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register.session import (
     KEPT_PRODUCERS,
@@ -25,7 +26,7 @@ from abs_sinks.kafka.register.session import (
 )
 from abs_sinks.kafka.register.store import KafkaRegister
 from abs_sinks.kafka.register.tail import BlockedError, Extent, Tail, log_offsets
-from abs_sinks.kafka.register.topic import partition_of, records_of, version_after
+from abs_sinks.kafka.register.topic import PARTITIONS, partition_of, records_of, version_after
 from abs_testing.check_register import an_old_answer_lets_no_change_through
 from tests.fault_proxy.kafka import Api, LossyBroker
 from tests.sinks.kafka.registers import create
@@ -161,6 +162,22 @@ def test_a_change_whose_transaction_another_has_ended_is_written_again(
         assert not broker.waits
         close_clusters(settings)
     assert KafkaRegister(register_options).load(job) == Stored(newer, str(version))
+
+
+def test_a_broker_that_has_nothing_of_a_transaction_confirms_no_change_by_it(
+    register_options: KafkaOptions, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that led the partition, and does not know what the leader has got since."""
+    monkeypatch.setattr(timeouts, "LEADER_SECONDS", 0.2)
+    stored = create(register_options, job)
+    mine = partition_of(job)
+    end = log_offsets(register_options.kafka, register_options.registertopic, mine)
+    producer = _half_written(register_options, stored)
+    assert end is not None
+    assert producer.begins_at(mine) == end.end
+    with pytest.raises(UnavailableError, match="leads it no longer"):
+        producer.begins_at((mine + 1) % PARTITIONS)
+    producer.commit()
 
 
 def _half_written(

@@ -14,6 +14,7 @@ from abs_core import deadletters as core
 from abs_core.crash import CrashPoint
 from abs_core.errors import (
     AbsError,
+    ContentionError,
     DeadLettersError,
     MiscountError,
     OptionError,
@@ -104,6 +105,34 @@ def test_letters_that_go_between_decision_and_finish_are_an_error_that_names_the
         harness.db.execute(f"ROLLBACK PREPARED '{gid}'")
 
     check_lost(opener, lose)
+
+
+def test_rows_that_the_table_refuses_in_their_upsert_alone_are_tried_a_bounded_number_of_times(
+    shared_database: str,
+) -> None:
+    """None of them is found to be dead, as the table takes each where it is tried."""
+    with buried(shared_database, "idempotent-upsert") as harness, Case(harness) as case:
+        table = harness.table
+        harness.db.execute(
+            f"""create sequence {table}_tries owned by {table}.id;
+            create function {table}_f() returns trigger language plpgsql as $$ begin
+                if current_query() like '%for share%' then
+                    perform nextval('{table}_tries');
+                    raise numeric_value_out_of_range using message = 'not now';
+                end if;
+                return new;
+            end $$;
+            create trigger f before insert on {table} for each row execute function {table}_f()"""
+        )
+        run = case.run()
+        error = raises(ContentionError, lambda: run.epoch(0, rows(0, 1)))
+        assert f"other rows each of {core.MAX_REFUSALS} times" in error.what
+        tries = harness.db.execute(f"select last_value from {table}_tries").fetchone()
+        assert tries == (core.MAX_REFUSALS,)
+        assert harness.letters() == []
+        harness.db.execute(f"drop trigger f on {table}")
+        case.run().epoch(0, rows(0, 1))
+        case.finished(rows(0, 1), when="after a table that refused rows in their upsert alone")
 
 
 KINDS = {

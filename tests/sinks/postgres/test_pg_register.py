@@ -7,17 +7,21 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from threading import Barrier
+from typing import Any
 
 import psycopg
 import pytest
 
 from abs_clients.postgres.address import Address
+from abs_clients.postgres.connection import Tag
 from abs_clients.postgres.pool import close_idle, leased
 from abs_core.contracts import Conflict, RegisterStore
 from abs_core.errors import ContentionError, CorruptionError, ProtocolError, RefusedError
 from abs_core.model import Committable, Decision, HandleName, JobState
 from abs_services import PostgresService, in_database
 from abs_sinks.postgres import PostgresOptions, PostgresRegister
+from abs_sinks.postgres.register import SWAP_TRIES, persistently, swapping
+from abs_testing.case import raises
 from tests.fault_proxy.postgres import LossyProxy
 
 pytestmark = pytest.mark.services
@@ -136,6 +140,65 @@ def test_a_row_that_somebody_else_holds_is_waited_for_a_bounded_time(
             register.compare_and_set("job", version, SECOND)
         # The option locktimeout is 1 s; the bound leaves room for a machine under load.
         assert 0.9 < time.monotonic() - began < 60.0
+
+
+OLDER, SOMEBODY = str(Tag(FIRST.register, 1)), "somebody"
+
+
+@pytest.mark.parametrize(
+    ("holders", "blocked"),
+    [
+        ([OLDER] * (SWAP_TRIES - 1), False),
+        ([OLDER] * (SWAP_TRIES + 1), True),
+        ([OLDER, SOMEBODY, OLDER], True),
+        ([SOMEBODY, OLDER], True),
+    ],
+    ids=["older runs", "ever more of them", "then somebody else", "somebody else"],
+)
+def test_a_row_that_superseded_sessions_hold_is_tried_again_a_bounded_number_of_times(
+    database: str, options: PostgresOptions, holders: list[str], blocked: bool
+) -> None:
+    """One after another takes the row as soon as the one before is ended."""
+    quick = replace(options, locktimeout=0.2)
+    register = PostgresRegister(quick)
+    version = register.compare_and_set("job", None, FIRST)
+    holding = list[psycopg.Connection[Any]]()
+
+    def once() -> str:
+        if len(holding) < len(holders):
+            name, wait = holders[len(holding)], "-c lock_timeout=1s"
+            holding.append(psycopg.connect(database, application_name=name, options=wait))
+            holding[-1].execute("select from abs.register for update")
+        with leased(quick.server, doing="writing") as connection:
+            query = swapping(quick.state, str(version), SECOND)
+            row = connection.execute(query).fetchone()
+        assert row is not None
+        return str(row[0])
+
+    try:
+        if blocked:
+            raises(ContentionError, lambda: persistently(quick, SECOND, once))
+            tries = (holders.index(SOMEBODY) + 1) if SOMEBODY in holders else SWAP_TRIES
+            assert len(holding) == tries
+            # Who blocks the last try is not ended for nothing.
+            assert [_is_ended(each) for each in holding] == [True] * (tries - 1) + [False]
+        else:
+            persistently(quick, SECOND, once)
+            assert all(map(_is_ended, holding))
+        stored = register.load("job")
+        assert stored is not None
+        assert stored.state == (FIRST if blocked else SECOND)
+    finally:
+        for each in holding:
+            each.close()
+
+
+def _is_ended(session: psycopg.Connection[Any]) -> bool:
+    try:
+        session.execute("select 1")
+    except psycopg.OperationalError:
+        return True
+    return False
 
 
 def test_it_is_durable_where_the_server_is_not_by_default(

@@ -17,7 +17,7 @@ from abs_clients.s3.client import client
 from abs_clients.s3.objects import Objects
 from abs_core.contracts import Task
 from abs_core.coordinator import Coordinator
-from abs_core.errors import CorruptionError, NotPreparedError
+from abs_core.errors import CorruptionError, NotPreparedError, UnavailableError
 from abs_core.events import Event, Swept
 from abs_core.model import Wrote
 from abs_core.wal import Seal, SegmentWriter, read_segment, verify
@@ -25,7 +25,7 @@ from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.segments import SEGMENTS, S3Segments
 from abs_sinks.s3.testing import FolderHarness
 from abs_sinks.s3.uploads import Uploads
-from abs_testing.case import Case, rows
+from abs_testing.case import Case, raises, rows
 
 pytestmark = pytest.mark.services
 
@@ -131,6 +131,33 @@ def test_a_segment_larger_than_a_part_is_an_upload_that_appears_whole(
     assert list(Uploads(options).list(options.path.folder)) == []
     store.delete([TASK.handle])
     assert store.open(TASK.handle) is None
+
+
+def test_a_segment_that_is_swept_while_it_is_sealed_is_an_error_and_is_not_there(
+    harness: FolderHarness,
+) -> None:
+    """As by a newer run, just before the request that completes its upload."""
+    options = replace(harness.options, partsize=5 << 20)
+    store = S3Segments(options, unsealed=True)
+    batch = pa.record_batch({"id": pa.array(range(1 << 20))})
+    writer = SegmentWriter(store, TASK.handle, batch.schema)
+    writer.write(batch)
+    assert [entry.sealed for entry in store.list("job")] == [False]
+
+    def sweep(**_: Any) -> None:
+        store.delete([TASK.handle])
+
+    clients = [client(options.server, once=once).meta.events for once in (False, True)]
+    for events in clients:
+        events.register_first("before-send.s3.CompleteMultipartUpload", sweep)
+    try:
+        error = raises(UnavailableError, writer.finish)
+    finally:
+        for events in clients:
+            events.unregister("before-send.s3.CompleteMultipartUpload", sweep)
+    assert "is unknown after it was completed" in error.what
+    assert store.open(TASK.handle) is None
+    assert store.list("job") == []
 
 
 def test_a_damaged_segment_decides_nothing(harness: FolderHarness, case: Case) -> None:
