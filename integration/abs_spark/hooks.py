@@ -19,6 +19,7 @@ import re
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from functools import cache, partial, wraps
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -220,6 +221,15 @@ def is_format(query: Any) -> bool:
         return bool(query.sink().name().startswith("abs-"))
     except Py4JJavaError:  # a foreachBatch: it has no name
         return False
+
+
+def options_of(options: Any) -> Iterator[tuple[str, str]]:
+    """Names and values of a map of options, as Java has it; without those that are None."""
+    pairs = options.iterator()
+    while pairs.hasNext():
+        pair = pairs.next()
+        if pair._2() is not None:
+            yield str(pair._1()), str(pair._2())
 
 
 def _begin_to_stop(name: str, query: Any) -> threading.Thread | None:

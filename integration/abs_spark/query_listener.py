@@ -15,7 +15,7 @@ from pyspark.sql.utils import is_remote
 from abs_core.model import job_key
 from abs_spark import observers
 from abs_spark.foreach.process import runs
-from abs_spark.hooks import active_queries, is_format, sentence_of
+from abs_spark.hooks import active_queries, is_format, options_of, sentence_of
 from abs_spark.observers import Told
 
 if TYPE_CHECKING:
@@ -167,14 +167,11 @@ def _option(java: Any, name: str) -> str | None:
     from py4j.protocol import Py4JError
 
     try:
-        options = java.logicalPlan().writeOptions().iterator()
-        while options.hasNext():
-            option = options.next()
-            if str(option._1()).lower() == name:  # Spark keeps the user's letters
-                return str(option._2())
+        options = options_of(java.logicalPlan().writeOptions())
+        # Spark keeps the user's letters.
+        return next((value for key, value in options if key.lower() == name), None)
     except (Py4JError, OSError):  # it has ended before it had a plan
         return None
-    return None
 
 
 def listener(*observe: Told) -> Any:

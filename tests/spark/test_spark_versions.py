@@ -101,14 +101,47 @@ assert reader.load(sys.argv[1]).collect() == []
 """
 
 
+WRONG = """
+import sys
+from pyspark.sql import SparkSession
+import abs_spark
+from abs_core.errors import OptionError
+
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+rows = spark.readStream.schema("id bigint").json(sys.argv[1])
+writer = rows.writeStream.format("abs-postgres").option("dbtable", "t").trigger(availableNow=True)
+abs_spark.register(spark)
+try:
+    writer.option("url", "postgresql://nowhere.invalid/db").start(job="job", Protocoll="wal")
+except OptionError as error:
+    assert "protocol" in str(error), error
+else:
+    sys.exit("the query has begun")
+"""
+"""Fails where Spark's ``DataStreamWriter`` has other fields than ``datasource.early`` reads."""
+
+
+WITH_FORMATS = pytest.mark.parametrize("runtime", RUNTIMES[3:], ids=str)
+
+
 @pytest.mark.campaign
-@pytest.mark.parametrize("runtime", RUNTIMES[3:], ids=str)  # older ones have no such formats
+@WITH_FORMATS
 def test_a_format_reads_a_folder_without_files_as_no_rows(tmp_path: Path, runtime: Runtime) -> None:
+    run_on(runtime, NOTHING, tmp_path)
+
+
+@pytest.mark.campaign
+@WITH_FORMATS
+def test_a_wrong_option_is_refused_by_start(tmp_path: Path, runtime: Runtime) -> None:
+    run_on(runtime, WRONG, tmp_path)
+
+
+def run_on(runtime: Runtime, script: str, folder: Path) -> None:
     python = str(runtime.interpreter())
     path = os.pathsep.join(str(ROOT / name) for name in ROOTS)
     variables = {**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": python}
     variables.pop(jvm.HOME, None)
-    subprocess.run([python, "-c", NOTHING, str(tmp_path)], env=variables, check=True)
+    subprocess.run([python, "-c", script, str(folder)], env=variables, check=True)
 
 
 def kill_and_replay(

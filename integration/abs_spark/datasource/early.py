@@ -2,8 +2,10 @@
 
 Spark itself asks a format only when there are rows: with ``trigger(availableNow=True)`` and nothing
 new in the source, a query with a misspelt option ends as if all were well. Spark shows the options of a
-query that is about to start nowhere, so they are read from the fields of its Java object; where a
-release of Spark has other fields, they are checked with the first rows, as Spark does.
+query that is about to start nowhere, so they are read from the private fields of its Java object. Where
+a release of Spark has other fields, a warning says that they are checked with the first rows, as Spark
+does. (What ``option`` and ``options`` were called with is no door: a writer may be older than
+``register``, and would seem to lack options.)
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from abs_core.errors import ConfigError
 from abs_sinks.door import format_named, format_names
 from abs_spark.datasource.source import check_of_stream
+from abs_spark.hooks import options_of
 from abs_spark.sink_spec import parse
 
 if TYPE_CHECKING:
@@ -55,10 +58,13 @@ def _check(writer: DataStreamWriter) -> None:
     from py4j.protocol import Py4JError
 
     try:
-        name, pairs = _field(writer, "source"), _each(_field(writer, "extraOptions"))
-        options = {str(pair._1()): str(pair._2()) for pair in pairs if pair._2() is not None}
+        name, options = _field(writer, "source"), dict(options_of(_field(writer, "extraOptions")))
     except (Py4JError, AttributeError, TypeError) as error:
-        _log.debug("options are checked with the first rows: %s", error)
+        _log.warning(
+            "This Spark does not tell the options of a query that is about to start, so they are "
+            "checked with its first rows: %s",
+            error,
+        )
         return
     if name not in format_names():
         return
@@ -74,9 +80,3 @@ def _field(writer: DataStreamWriter, name: str) -> Any:
     field = java.getClass().getDeclaredField(name)
     field.setAccessible(True)
     return field.get(java)
-
-
-def _each(options: Any) -> Any:
-    pairs = options.iterator()
-    while pairs.hasNext():
-        yield pairs.next()
