@@ -112,7 +112,7 @@ ByPartition == Bug("an epoch is counted as there by its partitions")
 Plan(s, e) ==
     IF e <= LastDecided(s) /\ ~Bug("a finished epoch is decided again") /\ ~ByPartition THEN "skip"
     ELSE IF (\E a \in s.abandoned : a <= e) /\ ~Bug("an abandoned epoch is decided") THEN "refused"
-    ELSE IF e > LastDecided(s) + 1 /\ LastDecided(s) >= 0 /\ ~w.gaps /\ ~Bug("an epoch is left out")
+    ELSE IF e > LastDecided(s) + 1 /\ LastDecided(s) >= 0 /\ ~w.gaps /\ ~w.joins /\ ~Bug("an epoch is left out")
          THEN "refused"
     ELSE "write"
 
@@ -138,6 +138,8 @@ Held(s) ==
     LET all == UNION {d.handles : d \in Range(s.open)}
     IN CASE Bug("the sweep ignores open decisions") -> {}
          [] Bug("one sink is swept by another's state") -> {h \in all : SlotOf(h) = 1}
+         [] Bug("the sweep holds only handles of the decision's epoch") ->
+              UNION {{h \in d.handles : EpochOf(h) = d.epoch} : d \in Range(s.open)}
          [] OTHER -> all
 
 \* Whether no decision, present or future, can name the handle, as rule `sweepable` has it.
@@ -158,6 +160,10 @@ Sweepable(s, g, h) ==
             [] Bug("the sweep takes its own generation's") ->
                  Generation(s) = g /\ mine > 0 /\ mine <= g
             [] OTHER -> Generation(s) = g /\ mine > 0 /\ (mine < g \/ (mine = g /\ over))
+
+\* What any run may abort, also one that was overtaken: of generations before the present one.
+Superseded(s) == {h \in Handles : /\ Sweepable(s, Generation(s), h)
+                                  /\ GenerationOf(s, RunOf(h)) < Generation(s)}
 
 (***************************************************************************)
 (* Processes.  Each step is one look at the register or at the target, and *)
@@ -183,20 +189,23 @@ CheckedFence(r) == IF Bug("no fence at the decision") \/ Bug("no fence at the co
                    THEN FALSE ELSE Fenced(r)
 
 \* The engine begins a run: at the next epoch, or at an older one, if its checkpoint was rolled back.
+\* Where checkpoints may join, a run is started first, and restores the one that is decided.
 \* Runs that are alike begin in order: which is which makes no difference.
 Boot(r) ==
     /\ At(r, {"off"})
     /\ noted[Content(r)] >= w.runs[r].after
     /\ \A q \in 1 .. r - 1 : w.runs[q] = w.runs[r] => ~At(q, {"off"})
     /\ \E e \in IF w.gaps THEN noted[Content(r)] .. w.epochs - 1
+               ELSE IF w.joins THEN {e \in {LastDecided(register) + 1} : ~Fenced(r)}
                ELSE w.runs[r].first .. noted[Content(r)] \cup {w.runs[r].first} :
          /\ e < w.epochs
-         /\ GoWith(r, [driver[r] EXCEPT !.at = "run", !.epoch = e])
+         /\ GoWith(r, [driver[r] EXCEPT !.at = "run", !.epoch = e, !.since = e])
     /\ UNCHANGED <<world, register, wire, sent, handle, noted, decided, top, alarm>>
 
 \* A task begins: it starts the run where no task has, else it plans.
 Start(r) ==
-    /\ At(r, {"run"})
+    /\ At(r, IF w.joins THEN {"off"} ELSE {"run"})
+    /\ w.joins => \A q \in 1 .. r - 1 : Started(register, q)
     /\ MayStart(register, r)
     /\ Swap(StartRule(register, r), {}, {})
     /\ UNCHANGED <<world, register, sent, handle, driver, noted, decided, top, alarm>>
@@ -236,15 +245,21 @@ Reported(r, wrote, drained) ==
 
 Report(r) ==
     /\ At(r, {"run"}) /\ driver[r].forward = {}
-    /\ LET e == driver[r].epoch
-           Done(k) == {t \in 1 .. w.runs[r].tries :
-                         handle[<<r, e, k, t>>] \in PreCommitted \cup {"drained"}}
-           Slots == DOMAIN w.runs[r].slots
-       IN \E try \in [Slots -> 1 .. w.runs[r].tries] :
-            /\ \A k \in Slots : try[k] \in Done(k)
-            /\ LET shares == {<<r, e, k, try[k]>> : k \in Slots}
+    /\ LET Parts == (driver[r].since .. driver[r].epoch) \X DOMAIN w.runs[r].slots
+           Done(e, k) == {t \in 1 .. w.runs[r].tries :
+                            handle[<<r, e, k, t>>] \in PreCommitted \cup {"drained"}}
+       IN \E try \in [Parts -> 1 .. w.runs[r].tries] :
+            /\ \A part \in Parts : try[part] \in Done(part[1], part[2])
+            /\ LET shares == {<<r, part[1], part[2], try[part]>> : part \in Parts}
                    wrote == {h \in shares : handle[h] # "drained"}
                IN Reported(r, wrote, wrote # shares)
+    /\ UNCHANGED <<world, register, wire, sent, handle, noted, decided, top, alarm>>
+
+\* A checkpoint fails, and rewinds nothing: what it has pre-committed joins the next decision.
+Fail(r) ==
+    /\ w.joins /\ At(r, {"run"}) /\ driver[r].epoch + 1 < w.epochs
+    /\ \A k \in DOMAIN w.runs[r].slots : handle[<<r, driver[r].epoch, k, 1>>] # None
+    /\ GoWith(r, [driver[r] EXCEPT !.epoch = @ + 1])
     /\ UNCHANGED <<world, register, wire, sent, handle, noted, decided, top, alarm>>
 
 \* The commit process looks at the register first: fenced, an older decision, or the plan.
@@ -315,7 +330,7 @@ Decide(r) ==
 \* Roll forward the oldest open decision, whoever made it, and under whatever generation.  Where an
 \* engine has to know before its tasks begin what is finished, it does so then.
 RollForward(r) ==
-    /\ At(r, {"check", "forward"} \cup IF w.gaps THEN {"run"} ELSE {}) /\ driver[r].forward = {}
+    /\ At(r, {"check", "forward"} \cup IF w.gaps \/ w.joins THEN {"run"} ELSE {}) /\ driver[r].forward = {}
     /\ ~At(r, {"forward"}) => ~CheckedFence(r)
     /\ register.open # <<>>
     /\ LET d == Head(register.open)
@@ -357,7 +372,7 @@ Tidy(r) ==
        IN /\ Send("forget", over)
           /\ noted' = [noted EXCEPT ![Content(r)] = IF @ > e THEN @ ELSE e + 1]
           /\ GoWith(r, IF e + 1 = w.epochs THEN [driver[r] EXCEPT !.at = "end"]
-                       ELSE [at |-> "run", epoch |-> e + 1, pick |-> {}, drained |-> FALSE,
+                       ELSE [at |-> "run", epoch |-> e + 1, since |-> e + 1, pick |-> {}, drained |-> FALSE,
                              forward |-> {}])
     /\ UNCHANGED <<world, register, wire, handle, decided, top, alarm>>
 
@@ -388,6 +403,14 @@ Abandon(r) ==
           THEN Send("abort", doomed(new)) /\ Go(r, "end") /\ UNCHANGED wire
           ELSE Swap(new, {}, {}) /\ UNCHANGED <<driver, sent>>
     /\ UNCHANGED <<world, register, handle, noted, decided, top, alarm>>
+
+\* A run that has ended, or was overtaken, ends what its late tasks have pre-committed.
+SweepEnded(r) ==
+    /\ w.ends /\ At(r, {"end"}) /\ r \in Range(register.history)
+    /\ LET names == IF Bug("an ended run sweeps the holder's") THEN {h \in Handles : h \notin Held(register)}
+                    ELSE Superseded(register)
+       IN ~(names \subseteq sent.abort) /\ Send("abort", names)
+    /\ UNCHANGED <<world, register, wire, handle, driver, noted, decided, top, alarm>>
 
 (***************************************************************************)
 (* Arrivals.                                                               *)
@@ -423,8 +446,8 @@ InitWith(handles) ==
     /\ wire = {}
     /\ sent = [commit |-> {}, abort |-> {}, forget |-> {}]
     /\ handle = [h \in handles |-> None]
-    /\ driver = [r \in Runs |-> [at |-> "off", epoch |-> 0, pick |-> {}, drained |-> FALSE,
-                                 forward |-> {}]]
+    /\ driver = [r \in Runs |-> [at |-> "off", epoch |-> 0, since |-> 0, pick |-> {},
+                                 drained |-> FALSE, forward |-> {}]]
     /\ noted = [c \in {Content(r) : r \in Runs} |-> 0]
     /\ decided = {}
     /\ top = 0
@@ -437,7 +460,7 @@ Next ==
     /\ \/ \E r \in Runs :
             \/ Boot(r) \/ Start(r) \/ Sweep(r) \/ Report(r) \/ Check(r) \/ Inspect(r) \/ Compose(r)
             \/ Decide(r) \/ RollForward(r) \/ Finish(r) \/ Forwarded(r) \/ Tidy(r)
-            \/ GiveUp(r) \/ Abandon(r)
+            \/ GiveUp(r) \/ Abandon(r) \/ Fail(r) \/ SweepEnded(r)
        \/ \E h \in Handles : Begin(h) \/ PreCommit(h) \/ ArriveAtTarget(h)
        \/ \E m \in wire : ArriveAtRegister(m)
 

@@ -9,7 +9,9 @@
 (* When an epoch is finished, a mark is noted in the register by which its *)
 (* rows are known later.  All marks are compared with the target when a    *)
 (* run starts, and the two newest before each decision.  What is found     *)
-(* missing is told; the operator then writes it again.                     *)
+(* missing is told; the operator then writes it again, or consents by a    *)
+(* token to go on without it, or both.  A token stays in the options; it   *)
+(* is taken once, and for no other loss.                                   *)
 (*                                                                         *)
 (* Left out, as no rule of the next run can tell it from a history without *)
 (* a loss: a register that loses exactly its last decision while the       *)
@@ -28,6 +30,7 @@ CONSTANTS Runs, Epochs, Ways
 (*   refusals  how often one cannot be written, where one is there         *)
 (*   losses    how often the register vanishes or goes back                *)
 (*   restores  how often the target goes back to the rows of fewer epochs  *)
+(*   consents  how often the operator consents to go on without the rows   *)
 (*   newest    the target shows no mark but the newest, and what is        *)
 (*             prepared goes back with it (PostgreSQL); else it shows each *)
 (*             mark, and what is prepared outlives it (Kafka, the lake)    *)
@@ -41,7 +44,7 @@ VARIABLES
     noted,        \* how many epochs the engine's checkpoint has as done
     begun,        \* the highest epoch that a task has begun
     rows,         \* for each epoch: by which decisions the target has its rows
-    mark,         \* for each epoch: of which one the rows are looked for
+    mark,         \* for each epoch: of which one the rows are looked for; -1: it is forgotten
     once,         \* what `rows` was before the target went back
     run,          \* [number, at, seen, origin, certified, staged]; staged: what the tasks prepared is there
     left,         \* how many losses, restores and refusals are left
@@ -49,9 +52,12 @@ VARIABLES
     gone,         \* epochs that the target has lost, and nobody has told
     stale,        \* what is decided and open went back with the target
     passed,       \* a run has started, or has looked and gone on, although rows of finished epochs are gone
-    skipped       \* epochs that the engine has left out
+    skipped,      \* epochs that the engine has left out
+    operator      \* [left, token, said, given, asked]: consents left; the token in the options, and the
+                  \* epochs that it was asked for, until a run starts; the epochs that are given up; whether
+                  \* a consent was asked for them a second time
 
-target == <<rows, mark, once, gone, stale, passed>>
+target == <<rows, mark, once, gone, stale, passed, operator>>
 vars == <<way, register, held, certificate, noted, begun, target, run, left, top, below, skipped>>
 
 Nothing == [id |-> 0, run |-> 0, generation |-> 0, frontier |-> -1, last |-> -1, open |-> FALSE,
@@ -99,7 +105,7 @@ StartRule(s) ==
 
 \* Epochs with a mark in the register, and which of these marks the target does not show.
 Highest(epochs) == CHOOSE e \in epochs : \A f \in epochs : f <= e
-Marked(s) == {e \in 0 .. s.frontier : e \notin skipped}
+Marked(s) == {e \in 0 .. s.frontier : e \notin skipped /\ mark[e] >= 0}
 Newest(s) == LET first == Highest(Marked(s))
                  rest == Marked(s) \ {first}
              IN IF Marked(s) = {} THEN {}
@@ -109,15 +115,40 @@ Missing(epochs) == {e \in epochs : /\ rows[mark[e]] = {}
                                    /\ ~(way.newest /\ \E f \in DOMAIN rows : f > mark[e] /\ rows[f] # {})}
 
 \* Of a finished epoch that is gone somebody must be told before the job goes on.
-Unseen(s) == \E e \in gone : e <= s.frontier
+Unseen(s) == \E e \in gone \ operator.said : e <= s.frontier
 
-\* An error names the epochs; the operator brings their rows back.
+\* A consent is for this generation and epoch, and for what is missing now.
+Token(s) == [generation |-> IF Bug("consent that is taken twice") THEN 0 ELSE s.generation,
+             epoch |-> noted,
+             told |-> IF Bug("consent of another restore") THEN {} ELSE Missing(Marked(s))]
+Consented(s) == operator.token = Token(s)
+
+\* An error names the epochs; the operator brings their rows back, or gives them up by the token.  He
+\* may also do both, and the token stays.
 Tell(s) == LET told == Missing(Marked(s))
-           IN /\ rows' = [e \in DOMAIN rows |-> IF e \in told THEN once[e] ELSE rows[e]]
-              /\ gone' = gone \ told
+               brought == [e \in DOMAIN rows |-> IF e \in told THEN once[e] ELSE rows[e]]
+               asked == operator.asked \/ told \subseteq operator.given
+           IN /\ gone' = gone \ told
+              /\ \E now \in {rows, brought}, consents \in {FALSE, operator.left > 0} :
+                   /\ now = brought \/ consents
+                   /\ rows' = now
+                   /\ operator' = [left |-> operator.left - (IF consents THEN 1 ELSE 0),
+                        token |-> IF consents THEN Token(s) ELSE operator.token,
+                        said |-> IF consents THEN told ELSE operator.said,
+                        given |-> IF now = brought THEN operator.given \ told
+                                  ELSE operator.given \cup told,
+                        asked |-> asked]
               /\ UNCHANGED <<mark, once, stale, passed>>
-PassBy(s) == /\ passed' = (passed \/ Unseen(s))
-             /\ UNCHANGED <<rows, mark, once, gone, stale>>
+PassBy(s) == /\ passed' = (passed \/ Unseen(s)) /\ gone' = gone \ operator.said
+             /\ operator' = [operator EXCEPT !.said = {}, !.given = @ \cup (operator.said \cap gone)]
+             /\ UNCHANGED <<rows, once, stale>>
+
+\* The start that is consented to no longer looks for what is missing.
+Forget(s) == LET forgotten == CASE Missing(Marked(s)) = {} -> {}
+                                [] Bug("consent that leaves the marks") -> {}
+                                [] Bug("consent that forgets all marks") -> Marked(s)
+                                [] OTHER -> Missing(Marked(s))
+             IN mark' = [e \in DOMAIN mark |-> IF e \in forgotten THEN -1 ELSE mark[e]]
 
 (***************************************************************************)
 (* Steps of a run.                                                         *)
@@ -142,10 +173,12 @@ Begin ==
     /\ At("begin")
     /\ LET s == StartRule(register)
            starts == s # register
-           back == starts /\ Missing(Marked(register)) # {} /\ ~Bug("no look at the target")
+           back == /\ starts /\ Missing(Marked(register)) # {} /\ ~Consented(register)
+                   /\ ~Bug("no look at the target")
        IN IF Lost(register, run.origin, noted) \/ back \/ Plan(s, noted) = "refused"
           THEN Stop /\ Kept /\ UNCHANGED begun /\ IF back THEN Tell(register) ELSE UNCHANGED target
-          ELSE /\ IF starts THEN Put(s) /\ PassBy(register) ELSE Kept /\ UNCHANGED target
+          ELSE /\ IF starts THEN Put(s) /\ PassBy(register) /\ Forget(register)
+                  ELSE Kept /\ UNCHANGED target
                /\ begun' = IF noted > begun THEN noted ELSE begun
                /\ run' = [run EXCEPT !.at = "load", !.staged = TRUE]
     /\ UNCHANGED <<way, certificate, noted, left, skipped>>
@@ -197,10 +230,11 @@ Certify ==
 \* gone from every start.  The target may go back between this look and the decision.
 Look ==
     /\ At("look")
-    /\ LET back == Missing(Newest(register)) # {} /\ ~Bug("no look before a decision")
+    /\ LET back == /\ Missing(Newest(register)) # {} /\ ~Consented(register)
+                   /\ ~Bug("no look before a decision")
        IN IF Refuses \/ ~run.staged THEN Stop /\ UNCHANGED target
           ELSE IF back THEN Stop /\ Tell(register)
-          ELSE GoTo("decide") /\ PassBy(register)
+          ELSE GoTo("decide") /\ PassBy(register) /\ UNCHANGED mark
     /\ Kept /\ UNCHANGED <<way, certificate, noted, begun, left, skipped>>
 
 Decide ==
@@ -213,7 +247,8 @@ Decide ==
                /\ run' = [run EXCEPT !.seen = s,
                     !.at = IF Bug("the certificate comes after the decision") /\ ~run.certified
                            THEN "afterwards" ELSE "commit"]
-    /\ UNCHANGED <<way, certificate, noted, begun, rows, mark, once, gone, passed, left, skipped>>
+    /\ UNCHANGED <<way, certificate, noted, begun, rows, mark, once, gone, passed, operator, left,
+                   skipped>>
 
 \* Handles are named by register and generation: what is committed twice is an epoch decided twice.
 \* A handle that is gone is told (I7), and the job does not go on.
@@ -223,7 +258,7 @@ Commit ==
        ELSE /\ rows' = [rows EXCEPT ![run.seen.last] = @ \cup {<<run.seen.id, run.seen.decidedby>>}]
             /\ once' = [once EXCEPT ![run.seen.last] = @ \cup {<<run.seen.id, run.seen.decidedby>>}]
             /\ gone' = gone \ {run.seen.last}
-            /\ GoTo("finish") /\ UNCHANGED <<mark, stale, passed>>
+            /\ GoTo("finish") /\ UNCHANGED <<mark, stale, passed, operator>>
     /\ Kept /\ UNCHANGED <<way, certificate, noted, begun, left, skipped>>
 
 \* The mark of an epoch that is finished: its own, whatever the target shows at that moment.
@@ -237,7 +272,7 @@ Finish ==
             IN /\ Put(s)
                /\ mark' = [mark EXCEPT ![s.last] = Mark(s.last)] /\ stale' = FALSE
                /\ run' = [run EXCEPT !.seen = s, !.at = IF s.last = noted THEN Told ELSE "load"]
-    /\ UNCHANGED <<way, certificate, noted, begun, rows, once, gone, passed, left, skipped>>
+    /\ UNCHANGED <<way, certificate, noted, begun, rows, once, gone, passed, operator, left, skipped>>
 
 Note ==
     /\ At("note")
@@ -273,7 +308,7 @@ Restore ==
     /\ stale' = (stale \/ (Vanishes /\ register.open))
     /\ run' = [run EXCEPT !.staged = @ /\ ~Vanishes]
     /\ left' = [left EXCEPT !.restores = @ - 1]
-    /\ Kept /\ UNCHANGED <<way, certificate, noted, begun, mark, once, passed, skipped>>
+    /\ Kept /\ UNCHANGED <<way, certificate, noted, begun, mark, once, passed, skipped, operator>>
 
 Init ==
     /\ way \in Ways
@@ -285,6 +320,8 @@ Init ==
               certified |-> FALSE, staged |-> FALSE]
     /\ left = [losses |-> way.losses, restores |-> way.restores, refusals |-> way.refusals]
     /\ gone = {} /\ stale = FALSE /\ passed = FALSE /\ skipped = {}
+    /\ operator = [left |-> way.consents, said |-> {}, given |-> {}, asked |-> FALSE,
+                   token |-> [generation |-> 0, epoch |-> -1, told |-> {}]]
 
 Next == Boot \/ Die \/ Begin \/ LeaveOut \/ Load \/ Certify \/ Look \/ Decide \/ Commit \/ Finish \/ Note
         \/ Vanish \/ GoBack \/ Restore
@@ -292,10 +329,12 @@ Spec == Init /\ [][Next]_vars
 
 \* No epoch's rows are in the target by two decisions.
 NoneTwice == \A e \in DOMAIN rows : Cardinality(rows[e]) <= 1
-\* What the engine has as done is there, or was left out by it, or was lost by the target, which the
-\* next look notices.
-NoneLost == \A e \in 0 .. noted - 1 : rows[e] # {} \/ e \in skipped \/ e \in gone
+\* What the engine has as done is there, or was left out by it, or given up by the operator, or was lost
+\* by the target, which the next look notices.
+NoneLost == \A e \in 0 .. noted - 1 : rows[e] # {} \/ e \in skipped \cup gone \cup operator.given
 \* No run starts, and none looks and decides, beside a target that went back: I7, of an epoch that is
 \* finished.
 Noticed == ~passed
+\* A loss is consented to once.
+ConsentedOnce == ~operator.asked
 ==============================================================================

@@ -24,6 +24,7 @@
 (*   ends        giving up an epoch is to end the whole run                *)
 (*   gaps        the engine numbers epochs as it likes, each higher than   *)
 (*               the last; it rolls forward before its tasks begin         *)
+(*   joins       what a failed epoch has pre-committed joins the next one   *)
 (*   stubborn    having given it up, the engine may commit all the same    *)
 (* A cell is a part of an epoch's rows: <<sink, part>>.  Runs of the same  *)
 (* content replay the same rows, perhaps cut into other tasks.             *)
@@ -48,10 +49,11 @@ LATE == [ONE EXCEPT !.first = 2, !.after = 1]
 World(name, runs, epochs) ==
     [name |-> name, bug |-> "none", runs |-> runs, epochs |-> epochs, cocommits |-> FALSE,
      composes |-> FALSE, aborts |-> FALSE, ends |-> FALSE, stubborn |-> FALSE,
-     gaps |-> FALSE]
+     gaps |-> FALSE, joins |-> FALSE]
 Aborts(x) == [x EXCEPT !.aborts = TRUE]
 Ends(x) == [x EXCEPT !.aborts = TRUE, !.ends = TRUE]
 Stubborn(x) == [x EXCEPT !.aborts = TRUE, !.stubborn = TRUE]
+Joins(x) == [x EXCEPT !.joins = TRUE]
 CoCommits(x) == [x EXCEPT !.cocommits = TRUE]
 Composes(x) == [x EXCEPT !.composes = TRUE]
 With(bug, x) == [x EXCEPT !.bug = bug]
@@ -64,7 +66,8 @@ Small == <<
     Ends(World("ended anywhere", <<ONE, ONE>>, 1)),
     CoCommits(World("co-commit of two tasks", <<TWO, TWO>>, 1)),
     World("another lineage adopts", <<ONE, ADOPTER>>, 1),
-    World("an edited checkpoint", <<ONE, EDITED>>, 1)>>
+    World("an edited checkpoint", <<ONE, EDITED>>, 1),
+    Joins(World("a failed checkpoint joins the next", <<ONE, ONE>>, 2))>>
 
 \* In the campaign.
 Large == <<
@@ -83,7 +86,9 @@ Large == <<
     Composes(Aborts(World("composed, then another cut, given up anywhere", <<TWO, MERGED>>, 1))),
     Aborts(World("another lineage adopts, two epochs", <<ONE, ADOPTER>>, 2)),
     World("and the first adopts back", <<ONE, ADOPTER, BACK>>, 1),
-    World("a checkpoint with a hole", <<ONE, LATE>>, 3)>>
+    World("a checkpoint with a hole", <<ONE, LATE>>, 3),
+    Joins(World("failed checkpoints of two tasks join the next", <<TWO, MERGED>>, 2)),
+    Joins(World("two failed checkpoints join the next", <<ONE, ONE>>, 3))>>
 
 \* Each bug, the world that it shows in, and the invariant that must find it.
 Planted == <<
@@ -95,6 +100,9 @@ Planted == <<
     <<"I3", With("a finished epoch is decided again", World("", <<ONE, ONE>>, 1))>>,
     <<"I4", With("the sweep ignores open decisions", World("", <<ONE, ONE>>, 1))>>,
     <<"I4", With("one sink is swept by another's state", World("", <<TWO, MERGED>>, 1))>>,
+    <<"I4", With("the sweep holds only handles of the decision's epoch",
+                 Joins(World("", <<ONE, ONE>>, 3)))>>,
+    <<"I4", With("an ended run sweeps the holder's", Ends(World("", <<ONE, ONE>>, 1)))>>,
     <<"I4", With("the sweep takes its own generation's", World("", <<ONE>>, 1))>>,
     <<"I4", With("the sweep takes higher generations'", World("", <<ONE, ONE>>, 1))>>,
     <<"I4", With("abort without abandon", Aborts(World("", <<ONE>>, 1)))>>,

@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -26,6 +27,7 @@ from abs_clients.kafka.cluster import close_clusters
 from abs_clients.s3.client import close_idle
 from abs_core.errors import AbsError, UnavailableError
 from abs_services.native import NativeKafka, NativePostgres, NativeS3
+from abs_services.native.s3 import find_weed
 from abs_services.paths import Account
 from abs_sinks.postgres.testing import TableHarness
 from abs_sinks.postgres.testing import Variant as Table
@@ -52,8 +54,26 @@ FLUSHED = {"log.flush.interval.messages": "1"}
 """The broker waits for the disk before it acknowledges, in every topic, its own too."""
 
 
+SYNCED = {
+    "filer.toml": """
+[leveldb2]
+enabled = false
+[sqlite]
+enabled = true
+dbFile = "data/filer.db"
+"""
+}
+"""SeaweedFS keeps the names of its objects in SQLite, which syncs each transaction."""
+
+
 class System(Protocol):
-    """A server, and a target in it that a sink writes to."""
+    """A server, and a target in it that a sink writes to.
+
+    Args:
+        files: in the server's folder, which is on another disk.
+    """
+
+    files: Mapping[str, str]
 
     @property
     def server(self) -> NativePostgres | NativeKafka | NativeS3: ...
@@ -81,6 +101,7 @@ class Postgres:
     place: Path
     protocol: str
     settings: dict[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # Shared memory is no part of what a disk keeps.
@@ -113,6 +134,7 @@ class Kafka:
 
     place: Path
     settings: dict[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # Else each partition has two files of 10 MB from the beginning.
@@ -143,15 +165,23 @@ class Kafka:
 
 @dataclass
 class Bucket:
-    """A folder of a bucket, by ``2pc``, read by curl and DuckDB."""
+    """A folder of a bucket, by ``2pc``, read by curl and DuckDB.
+
+    Args:
+        fsync: whether the volumes' writes are synced, too.
+    """
 
     place: Path
+    fsync: bool = False
+    files: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.server = NativeS3(self.place)
         self._copies = 0
 
     def make(self) -> Case:
+        if self.fsync:
+            self._shell("fs.configure -locationPrefix=/ -fsync -apply")
         given = {
             "endpoint": self.server.endpoint,
             "region": self.server.region,
@@ -179,6 +209,15 @@ class Bucket:
     def close(self) -> None:
         close_idle()
 
+    def _shell(self, command: str) -> None:
+        ports = self.server.identity.ports
+        at = (f"-{r}=127.0.0.1:{ports[r]}.{ports[r + '.grpc']}" for r in ("master", "filer"))
+        shell = [str(find_weed()), "shell", *at]
+        done = subprocess.run(
+            shell, input=f"{command}\n", capture_output=True, text=True, timeout=60, check=True
+        )
+        assert '"fsync"' in done.stdout, f"{done.stdout}\n{done.stderr}"
+
 
 def rows_of(epoch: int) -> list[list[Row]]:
     """Of its two tasks."""
@@ -194,6 +233,8 @@ def written(system: System, disk: PowerDisk, place: Path) -> None:
     data.mkdir(mode=0o700)
     place.mkdir(mode=0o711)
     (place / "data").symlink_to(data)
+    for name, content in system.files.items():
+        (place / name).write_text(content)
     disk.say(f"{BEGIN}{FOLDER}")
     try:
         system.server.start()
@@ -335,10 +376,26 @@ def test_kafka_keeps_it_where_each_batch_is_flushed(place: Path, short_folder: P
     assert cut(Kafka(place, FLUSHED), short_folder, place).broken == []
 
 
-def test_seaweedfs_by_default_has_acknowledged_what_a_power_cut_takes(
-    place: Path, short_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its keys are noted where the client finds them, and go with the test."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "")
-    assert "acknowledged rows are lost" in cut(Bucket(place), short_folder, place).broken[0]
+
+
+@pytest.mark.usefixtures("of_the_server")
+@pytest.mark.parametrize("fsync", [False, True])
+def test_seaweedfs_has_acknowledged_what_a_power_cut_takes(
+    fsync: bool, place: Path, short_folder: Path
+) -> None:
+    """By default, and also where the volumes' writes are synced: the names of objects are not."""
+    seen = cut(Bucket(place, fsync), short_folder, place)
+    assert any("acknowledged rows are lost" in broken for broken in seen.broken)
+
+
+@pytest.mark.usefixtures("of_the_server")
+def test_seaweedfs_keeps_it_where_volumes_and_names_are_synced(
+    place: Path, short_folder: Path
+) -> None:
+    assert cut(Bucket(place, True, SYNCED), short_folder, place).broken == []

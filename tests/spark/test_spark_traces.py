@@ -15,18 +15,15 @@ from pathlib import Path
 import pytest
 
 from abs_core import eventlog
-from abs_core.contracts import RegisterStore
 from abs_core.crash import CrashPoint
 from abs_core.model import JobState
-from abs_sinks.kafka import KafkaOptions
-from abs_sinks.kafka.register.store import KafkaRegister
-from abs_sinks.postgres import PostgresOptions, PostgresRegister
-from abs_sinks.s3 import S3Options
-from abs_sinks.s3.register import S3Register
+from abs_sinks.door import format_named
 from tests.kit.crash_points import CO_COMMIT, RARE, TWO_STEP
 from tests.spark.drivers import Driver, killed_at
 from tests.spark.epoch_world import JOB, EpochWorld
 from tests.spark.jobs.stream_files import Job
+from tests.spark.lake import Lake
+from tests.spark.world import World
 from tests.spec.traces import KILLED, SHAPES, Trace, add, check_accepted, gone, left, read
 
 pytestmark = [
@@ -65,17 +62,19 @@ def s3(protocol: str) -> Callable[[EpochWorld], Job]:
     return made
 
 
+def lake(kind: str) -> Callable[[EpochWorld], Job]:
+    def made(world: EpochWorld) -> Job:
+        table = Lake(kind, world.files.folder)
+        return replace(world.files.job, format=table.format, options={**table.given, "job": JOB})
+
+    return made
+
+
 def state(job: Job, world: EpochWorld) -> JobState:
     """The job's register, read from its system."""
-    options = {**job.options, "url": world.files.url}
-    register: RegisterStore
-    if job.format == "abs-kafka":
-        register = KafkaRegister(KafkaOptions.parse(job.options))
-    elif job.format == "abs-s3":
-        register = S3Register(S3Options.parse(job.options))
-    else:
-        register = PostgresRegister(PostgresOptions.parse({"dbtable": "t", **options}))
-    stored = register.load(JOB)
+    system = format_named(job.format)
+    more = {"url": world.files.url, "dbtable": "t"} if job.format == "abs-postgres" else {}
+    stored = system.administer(system.parse({**more, **job.options}))[0].load(JOB)
     assert stored is not None
     return stored.state
 
@@ -89,6 +88,9 @@ JOBS: dict[str, Callable[[EpochWorld], Job]] = {
     "s3-2pc": s3("2pc"),
     "s3-wal": s3("wal"),
     "s3-idempotent": s3("idempotent"),
+    "kafka-idempotent": kafka("idempotent"),
+    "delta-2pc": lake("delta"),
+    "iceberg-2pc": lake("iceberg"),
     "three-2pc": lambda world: world.job(),
 }
 
@@ -172,21 +174,30 @@ def test_so_is_that_of_a_driver_that_stood_still_while_it_was_overtaken(
     check(log, way, "stood-still", state(job, world), tmp_path)
 
 
-@pytest.mark.parametrize("way", ["postgres-2pc", "kafka-2pc", "s3-2pc", "postgres-wal"])
+def last_of(world: World, epoch: int) -> Callable[[], bool]:
+    return (world.checkpoint / "commits" / str(epoch)).exists
+
+
+@pytest.mark.parametrize("way", JOBS)
 def test_so_is_that_of_two_drivers_that_run_at_once(
     way: str, world: EpochWorld, log: Path, tmp_path: Path
 ) -> None:
-    """The second one takes over while the first writes; neither stands still."""
+    """The second one takes over, neither stands still, and both want the next epoch."""
     job, url = made(way, world)
-    with Driver(replace(job, continuous=True), tmp_path / "first", url) as driver:
-        driver.wait_until((world.checkpoint / "commits" / "0").exists, "one epoch is done")
+    job = replace(job, continuous=True)
+    with Driver(job, tmp_path / "first", url) as driver:
+        driver.wait_until(last_of(world.files, FILES - 1), "all epochs are done")
         copied = world.files.with_checkpoint_copy("second")
-        second = replace(job, checkpoint=str(copied.checkpoint))
         copied.forget_commits(1)  # so that it has something to do, and takes over
-        to_its_end(second, tmp_path / "second", url)
-        world.files.add_file(FILES)
-        assert driver.end() == 1
-        assert "abs_core.errors.FencedError" in driver.log
+        second = replace(job, checkpoint=str(copied.checkpoint))
+        with Driver(second, tmp_path / "second", url) as other:
+            other.wait_until(last_of(copied, FILES - 1), "it has taken over")
+            world.files.add_file(FILES)
+            other.wait_until(last_of(copied, FILES), "the next epoch is done")
+            assert driver.end() == 1
+            assert "abs_core.errors.FencedError" in driver.log
+            other.kill()
     add(log, gone(1))
-    to_its_end(second, tmp_path / "third", url)
+    add(log, KILLED)
+    to_its_end(replace(second, continuous=False), tmp_path / "third", url)
     check(log, way, "two-at-once", state(job, world), tmp_path)

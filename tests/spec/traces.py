@@ -32,26 +32,29 @@ class Shape:
         composes: a decision names what was composed of the tasks' handles.
         gaps: the engine numbers epochs as it likes, and rolls forward before its tasks begin.
         bounded: the target holds handles under bounded names (``HELD_AS``), by which they are swept.
-        upserts: tasks upsert their rows themselves. What no decision names leaves nothing to be swept:
-            the next try of the epoch writes the same keys.
+        stays: what no decision names is not swept: the next try of the epoch upserts the same keys, or
+            readers go by a record of the winners.
     """
 
     cocommits: bool = False
     composes: bool = False
     gaps: bool = False
     bounded: bool = False
-    upserts: bool = False
+    stays: bool = False
 
 
 SHAPES = {
     "postgres-2pc": Shape(),
     "postgres-wal": Shape(cocommits=True),
-    "postgres-idempotent": Shape(cocommits=True, upserts=True),
+    "postgres-idempotent": Shape(cocommits=True, stays=True),
     "kafka-2pc": Shape(bounded=True),
     "kafka-wal": Shape(cocommits=True),
+    "kafka-idempotent": Shape(cocommits=True, stays=True),
     "s3-2pc": Shape(),
     "s3-wal": Shape(composes=True),
     "s3-idempotent": Shape(cocommits=True),
+    "delta-2pc": Shape(),
+    "iceberg-2pc": Shape(),
     "three-2pc": Shape(bounded=True),
     "embedded-2pc": Shape(gaps=True),
 }
@@ -171,8 +174,9 @@ def _trace(trace: Trace) -> tuple[str, str]:
         "epochs": epochs,
         "cocommits": _flag(shape.cocommits),
         "composes": _flag(shape.composes),
-        "silent": _flag(shape.composes or shape.bounded or shape.upserts),
+        "silent": _flag(shape.composes or shape.bounded or shape.stays),
         "gaps": _flag(shape.gaps),
+        "joins": "FALSE",
         "aborts": "TRUE",
         "ends": "FALSE",
         "stubborn": "FALSE",

@@ -206,8 +206,12 @@ class IdempotentCommitter(Committer):
         abort_each(mine, lambda handle: self._markers.undo(handle, self._kept(handle)))
 
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
+        # A killed run leaves markers of what is committed. Commands show them; a sweep would tell them
+        # as aborted.
         marked = self._markers.list(job)
-        return [self._measured(doubt) for doubt in marked] if self._sized else list(marked)
+        if self._sized:
+            return [self._measured(doubt) for doubt in marked]
+        return [doubt for doubt in marked if not self._is_listed(doubt.handle)]
 
     def forget(self, state: JobState) -> None:
         """Delete the markers of committed handles, and manifests that were folded or never listed."""
@@ -242,11 +246,15 @@ class IdempotentCommitter(Committer):
 
     def _measured(self, marked: InDoubt) -> InDoubt:
         """The marker with the size of its objects; 0 if they are committed."""
-        stored = self._register.cell(marked.handle.job)
-        committed = self._committed(None if stored is None else stored[0], marked.handle)
-        if self._markers.is_committed(marked.handle, committed):
+        if self._is_listed(marked.handle):
             return replace(marked, size=0, detail=f"a marker only; committed: {marked.detail}")
         return replace(marked, size=self._markers.size(marked.handle))
+
+    def _is_listed(self, handle: HandleName) -> bool:
+        """Whether the register lists the handle's objects: they are committed."""
+        stored = self._register.cell(handle.job)
+        committed = self._committed(None if stored is None else stored[0], handle)
+        return self._markers.is_committed(handle, committed)
 
     def _kept(self, handle: HandleName) -> set[str]:
         """The committed keys of the handle's epoch, by a register that is proven to be the newest."""

@@ -8,16 +8,20 @@ from dataclasses import replace
 import pytest
 
 from abs_clients.s3.objects import Objects
+from abs_core.coordinator import Coordinator
 from abs_core.errors import CorruptionError
+from abs_core.events import Event, Swept
 from abs_core.model import JobState
 from abs_sinks.s3 import S3Register, committed_files
 from abs_sinks.s3 import idempotent as s3_idempotent
 from abs_sinks.s3 import manifests as manifests_module
 from abs_sinks.s3 import register as s3_register
+from abs_sinks.s3.idempotent import IdempotentCommitter, Markers
 from abs_sinks.s3.manifests import CommittedFile, ManifestName, Manifests
 from abs_sinks.s3.testing import FolderHarness
 from abs_testing.case import Case, rows
 from abs_testing.cuts import Cut, Halted
+from tests.planted import planted
 
 pytestmark = pytest.mark.services
 
@@ -89,15 +93,42 @@ def test_a_job_may_change_its_protocol_and_keeps_what_it_committed(harness: Fold
     assert sorted(row for part in parts for row in part) == sorted(harness.committed())
 
 
-def test_a_sweep_never_deletes_what_a_manifest_names(case: Case) -> None:
+def test_a_sweep_never_deletes_what_a_manifest_names(harness: FolderHarness, case: Case) -> None:
     with pytest.raises(Halted):  # its markers stay
         case.run(cut=Cut("forget")).epoch(0, LEFT, RIGHT)
     committer = case.sink().committer()
-    doubts = committer.in_doubt("job")
-    assert len(doubts) == 2
-    committer.abort([doubt.handle for doubt in doubts])
-    assert committer.in_doubt("job") == []
+    marked = Markers(harness.options).list("job")
+    assert len(marked) == 2
+    committer.abort([doubt.handle for doubt in marked])
+    assert Markers(harness.options).list("job") == []
     case.finished(LEFT, RIGHT, when="after a sweep of committed handles")
+
+
+def left_by_a_killed_run_is_not_told(case: Case) -> None:
+    """Of a run that died behind its commit the next one tells nothing as aborted."""
+    killed = case.run(cut=Cut("forget"))
+    with pytest.raises(Halted):
+        killed.epoch(0, LEFT)
+    undecided = killed.attempt(1).write(*LEFT).pre_commit()
+    assert undecided.committable is not None
+    events: list[Event] = []
+    later = case.run()
+    Coordinator(later.who, later.store, later.committer, observe=events.append).begin(1)
+    swept = [event.handles for event in events if isinstance(event, Swept)]
+    assert swept == [(str(undecided.committable.handle),)]
+
+
+def test_what_a_killed_run_has_committed_is_not_told_as_aborted(
+    harness: FolderHarness, case: Case
+) -> None:
+    left_by_a_killed_run_is_not_told(case)
+    case.run().epoch(1, LEFT)
+    assert Markers(harness.options).list("job") == []
+
+
+def test_a_planted_sweep_that_tells_it_is_found(case: Case) -> None:
+    with planted((IdempotentCommitter, "_is_listed", lambda *_: False)):
+        left_by_a_killed_run_is_not_told(case)
 
 
 @pytest.mark.parametrize(
