@@ -124,3 +124,18 @@ def in_turn(connection: Connection[Any], create: Callable[[], object]) -> None:
         # when it next locks a relation, which looking for a schema does not.
         connection.execute("select from pg_catalog.pg_namespace limit 0")
         create()
+
+
+def relatives(connection: Connection[Any], oid: int) -> list[tuple[str, str]]:
+    """Schema and name of each table that a table shares rows with: its parents and its partitions."""
+    return connection.execute(_RELATIVES, {"oid": oid}).fetchall()
+
+
+_RELATIVES = """
+with recursive above(oid) as (
+    select %(oid)s::oid union select inhparent from pg_inherits join above on inhrelid = above.oid),
+  below(oid) as (
+    select %(oid)s::oid union select inhrelid from pg_inherits join below on inhparent = below.oid)
+select n.nspname, c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace
+ where c.oid in (table above union table below) and c.oid <> %(oid)s order by 1, 2
+"""

@@ -1,8 +1,9 @@
-"""Table names as users write them, and as the server quotes them."""
+"""Names of tables and columns, as users write them and as the server quotes them."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from psycopg import sql
@@ -55,6 +56,11 @@ class TableName:
 
     def __str__(self) -> str:
         return self.identifier.as_string()
+
+
+def columns_of(names: Sequence[str]) -> sql.Composed:
+    """The names of columns, for a statement."""
+    return sql.SQL(", ").join(map(sql.Identifier, names))
 
 
 _HOW_TO_WRITE = (

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 from abs_sinks import face
 
 if TYPE_CHECKING:
-    from abs_sinks.postgres.options import PostgresOptions
-    from abs_sinks.postgres.prepared import transactions_of
+    from abs_sinks.postgres.options import PostgresOptions, transactions_of
     from abs_sinks.postgres.register import PostgresRegister
     from abs_sinks.postgres.sink import PostgresGroup, PostgresSink
 
@@ -24,5 +23,5 @@ __getattr__ = face(
     PostgresOptions="options",
     PostgresRegister="register",
     PostgresSink="sink",
-    transactions_of="prepared",
+    transactions_of="options",
 )

@@ -83,6 +83,10 @@ class CopyIn:
             yield
 
 
+Copy = CopyIn | CopyWithLetters
+"""A COPY that ends with its first bad row, or makes dead letters of such rows."""
+
+
 class CopyWriter(CountingWriter):
     """The base of writers: a task's transaction with a COPY, or one after another.
 
@@ -99,7 +103,7 @@ class CopyWriter(CountingWriter):
         self._tag = Tag(task.register, task.generation)
         self._extra: tuple[tuple[str, str], ...] = ((PROTOCOL, options.protocol),)
         self._connection: Connection[Any] | None = None
-        self._copy: CopyIn | CopyWithLetters | None = None
+        self._copy: Copy | None = None
         self._into: SinkTable | None = None
         self._digests: list[str] = []
         self._waiting: list[pa.RecordBatch] = []
@@ -130,7 +134,7 @@ class CopyWriter(CountingWriter):
             letters.add(rows=batch.num_rows)
         self._copy.write(batch)
 
-    def _begun(self) -> CopyIn | CopyWithLetters:
+    def _begun(self) -> Copy:
         """Begin a COPY; before the task's first row, wait for a server that is away."""
         if self._connection is not None:
             return self._begin()  # rows were sent through it: they are lost with it
@@ -142,7 +146,7 @@ class CopyWriter(CountingWriter):
 
     def _copying(
         self, connection: Connection[Any], target: ResolvedTable, into: sql.Identifier | None = None
-    ) -> CopyIn | CopyWithLetters:
+    ) -> Copy:
         """The COPY of rows for the present table; see ``CopyIn``."""
         options = self.table.options
         letters = self._letters_of(options)
@@ -200,7 +204,7 @@ class CopyWriter(CountingWriter):
         return f"xxh3_128:{xxhash.xxh3_128(' '.join(self._digests).encode()).hexdigest()}"
 
     @abstractmethod
-    def _begin(self) -> CopyIn | CopyWithLetters:
+    def _begin(self) -> Copy:
         """Begin a COPY of rows for the table; in the connection's transaction, if there is one."""
 
     @abstractmethod
@@ -209,8 +213,8 @@ class CopyWriter(CountingWriter):
 
 
 def _or_lasting(
-    begin: Callable[[], CopyIn | CopyWithLetters],
-) -> CopyIn | CopyWithLetters | TargetError:
+    begin: Callable[[], Copy],
+) -> Copy | TargetError:
     """What ``begin`` returns; or its error, if the server is there and says it."""
     try:
         return begin()

@@ -13,7 +13,7 @@ from abs_core.births.rules import missing_target
 from abs_core.contracts import Committer, Inventory
 from abs_core.errors import OptionError
 from abs_core.model import Finding, Guarantee, JobState
-from abs_core.routing import ByProtocol, NothingToCommit
+from abs_core.routing import ByProtocol
 from abs_sinks.capabilities import LetterPlaces, Sharing
 from abs_sinks.door import Around, SinkFormat, job_of
 
@@ -40,7 +40,7 @@ class PostgresSharing(Sharing):
         return findings_of_together(sinks, tasks, apart=apart)
 
     def transactions(self, options: PostgresOptions) -> Hashable | None:
-        from abs_sinks.postgres.prepared import transactions_of
+        from abs_sinks.postgres.options import transactions_of
 
         return transactions_of(options)
 
@@ -99,18 +99,10 @@ class PostgresFormat(SinkFormat):
         return PostgresSink(options, schema, co_commit=alone)
 
     def administer(self, options: PostgresOptions) -> tuple[Inventory, Committer]:
-        from abs_sinks.postgres.apply.target import SinkTable, SinkTables
         from abs_sinks.postgres.register import PostgresRegister
-        from abs_sinks.postgres.twophase import TwoPhaseCommitter
-        from abs_sinks.postgres.wal import WalWithoutColumns
+        from abs_sinks.postgres.sink import committers_of
 
-        tables = SinkTables({0: SinkTable(options, pa.schema([]))})
-        committers: dict[str, Committer] = {
-            "2pc": TwoPhaseCommitter(options),
-            "wal": WalWithoutColumns(tables),
-            "idempotent": NothingToCommit(),
-        }
-        return PostgresRegister(options), ByProtocol(committers)
+        return PostgresRegister(options), ByProtocol(committers_of(options))
 
     def guarantee(self, options: PostgresOptions) -> Guarantee:
         from abs_sinks.postgres.sink import guarantee

@@ -173,30 +173,6 @@ class EpochTransaction:
                 prepare(self._options, connection, composed.handle, drop, OR_ALONE)
         return composed
 
-    def apply_with_markers(self, staged: Sequence[Committable]) -> dict[HandleName, Outcome]:
-        """Apply a decision that names staged handles, with a marker for each. Idempotent.
-
-        Older versions made such decisions. A handle without a staging table is sought in the markers.
-        """
-        with leased(self._options.server) as connection:
-            self._state.ensure(connection)
-            with translate_errors(_DOING):
-                there = self._staging.existing(connection, [c.handle for c in staged])
-                ready = [c for c in staged if c.handle in there]
-                if ready:
-                    marks = sql.SQL("; ").join(map(self._prepared.marking, ready))
-                    try:
-                        self._begin(connection, marks, ready)
-                    except StagedRowsRefused as refused:
-                        # It is decided: no more of its rows become dead letters.
-                        raise (refused.__cause__ or refused) from None
-                    reached(CrashPoint.BETWEEN_COMMITS)
-                    self._commit(connection, ready)
-                gone = [c.handle for c in staged if c.handle not in there]
-                seen = self._prepared.inspect(connection, gone)
-        done = {committable.handle: Outcome.COMMITTED for committable in ready}
-        return done | {handle: state.outcome for handle, state in seen.items()}
-
     def _begin(
         self,
         connection: Connection[Any],

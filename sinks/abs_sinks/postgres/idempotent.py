@@ -19,6 +19,7 @@ from psycopg.pq import TransactionStatus
 
 from abs_clients.postgres.connection import or_close
 from abs_clients.postgres.errors import by_data, to_abs_error, translate_errors
+from abs_clients.postgres.name import columns_of
 from abs_clients.postgres.pool import pool
 from abs_core import protocol
 from abs_core.births import rules as births
@@ -44,10 +45,8 @@ from abs_sinks.postgres.apply.target import (
     altered,
     noticing_changes,
 )
-from abs_sinks.postgres.columns.plan import CopyPlan, columns_of
-from abs_sinks.postgres.copyin import CopyIn, CopyWriter
+from abs_sinks.postgres.copyin import Copy, CopyWriter
 from abs_sinks.postgres.epoch_transaction import EpochTransaction
-from abs_sinks.postgres.letters.copy_with_letters import CopyWithLetters
 from abs_sinks.postgres.letters.refused_rows import mark
 from abs_sinks.postgres.letters.refused_staged import refused_of
 from abs_sinks.postgres.letters.trials import StagedShare
@@ -106,13 +105,12 @@ class IdempotentWriter(CopyWriter):
                 # The count does not tell a refusal from rows that change nothing; the register does.
                 self._check_may_write(connection, self._target)
 
-    def _begin(self) -> CopyIn | CopyWithLetters:
+    def _begin(self) -> Copy:
         self._target = self.table.altered()
-        plan = self._target.plan
-        staged = _staged(self._options, plan)
+        staged = _staged(self._options, self._target)
         connection = pool(self._options.server).take(self._tag)
         with or_close(connection), translate_errors("creating a temporary table"):
-            columns = columns_of_staging(self._options, plan)
+            columns = columns_of_staging(self._options, self._target.plan)
             connection.execute(sql.SQL(_STAGE).format(staged, columns))
             if (picking := self._target.write.picking(self._good(self._target))) is not None:
                 connection.execute(sql.SQL(_PICKED).format(_picked(picking), picking))
@@ -121,7 +119,7 @@ class IdempotentWriter(CopyWriter):
     def _bury(
         self, connection: Connection[Any], target: ResolvedTable, letters: Sequence[DeadLetter]
     ) -> None:
-        letter_table.stage(connection, _staged(self._options, target.plan), letters)
+        letter_table.stage(connection, _staged(self._options, target), letters)
 
     @property
     def _dead(self) -> int:
@@ -134,7 +132,7 @@ class IdempotentWriter(CopyWriter):
         staging, handle = Staging(self._options), self._task.handle
         keep = sql.SQL("insert into {} ({columns}) select {columns} from {} where {}").format(
             staging.table(handle),
-            _staged(self._options, target.plan),
+            _staged(self._options, target),
             letter_table.IS_DEAD,
             columns=columns_of(letter_table.STAGED),
         )
@@ -142,7 +140,7 @@ class IdempotentWriter(CopyWriter):
 
     def _mark_refused(self, connection: Connection[Any], target: ResolvedTable) -> None:
         """Mark the rows that the table refuses; the transaction is back before its first upsert."""
-        staged, options = _staged(self._options, target.plan), self._options
+        staged, options = _staged(self._options, target), self._options
         connection.execute("rollback to savepoint staged")
         share = StagedShare(options, target, (staged,), self._rows)
         naming = partial(Staging(options).winners, self._task.handle)
@@ -152,7 +150,7 @@ class IdempotentWriter(CopyWriter):
 
     def _good(self, target: ResolvedTable) -> sql.Composed:
         """The query of the rows that are not dead."""
-        staged = _staged(self._options, target.plan)
+        staged = _staged(self._options, target)
         return union_of(target.plan, [staged], good(self._options))
 
     def _apply(self, connection: Connection[Any], target: ResolvedTable) -> int:
@@ -177,7 +175,7 @@ class IdempotentWriter(CopyWriter):
             message = Message(sql.SQL("savepoint staged"), *self._keeping(target), DEFERRED)
             message.wait(write.lock())
             try:
-                cursor = self._execute(connection, message.text(statements), plan)
+                cursor = self._execute(connection, message.text(statements), target)
                 changed, problem, *_ = message.results(cursor, statements)
             except psycopg.errors.CardinalityViolation as error:
                 connection.execute("rollback to savepoint staged")
@@ -201,16 +199,16 @@ class IdempotentWriter(CopyWriter):
         raise unsettled(self._task.job, self._task.epoch, why)
 
     def _execute(
-        self, connection: Connection[Any], statements: sql.Composed, plan: CopyPlan
+        self, connection: Connection[Any], statements: sql.Composed, target: ResolvedTable
     ) -> Cursor[Any]:
         """Execute statements that begin with the savepoint; again after a deadlock."""
         for _ in range(DEADLOCK_TRIES - 1):
             try:
-                with noticing_changes(self._options, plan):
+                with noticing_changes(self._options, target.plan):
                     return connection.execute(statements)
             except psycopg.errors.DeadlockDetected:
                 connection.execute("rollback to savepoint staged")
-        with noticing_changes(self._options, plan):
+        with noticing_changes(self._options, target.plan):
             return connection.execute(statements)
 
     def _check_may_write(self, connection: Connection[Any], target: ResolvedTable) -> None:
@@ -261,9 +259,9 @@ def may_write(register: sql.Identifier, task: Task) -> sql.Composed:
     )
 
 
-def _staged(options: PostgresOptions, plan: CopyPlan) -> sql.Identifier:
+def _staged(options: PostgresOptions, target: ResolvedTable) -> sql.Identifier:
     """The session's temporary table for rows of this shape; sessions last over epochs."""
-    shape = columns_of_staging(options, plan).as_string()
+    shape = columns_of_staging(options, target.plan).as_string()
     return sql.Identifier("pg_temp", f"abs_{blake2b(shape.encode(), digest_size=12).hexdigest()}")
 
 

@@ -15,12 +15,12 @@ from psycopg import Connection, sql
 
 from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.metadata import exists, in_turn
-from abs_clients.postgres.name import TableName
+from abs_clients.postgres.name import TableName, columns_of
 from abs_core.deadletters import miscount
 from abs_core.errors import RefusedError, SchemaError
 from abs_core.model import HandleName
 from abs_sinks.deadletters.letter import OF_ROW, SHAPE, DeadLetter, Field, Shown, schema_text
-from abs_sinks.postgres.columns.plan import CopyPlan, columns_of
+from abs_sinks.postgres.columns.plan import CopyPlan
 from abs_sinks.postgres.options import PostgresOptions
 
 _TYPES = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Self
 
@@ -361,3 +361,24 @@ def _address(values: Mapping[str, Any]) -> Address:
     if source is not None:
         source.check()
     return Address.parse(values["url"], values["user"], values["password"], source)
+
+
+_PLACE = ("service", "host", "hostaddr", "port", "dbname", "user", "options")
+"""The libpq parameters that identify server, database, role and session options."""
+
+
+_DEFAULTS = {"port": "5432"}
+
+
+def transactions_of(options: PostgresOptions) -> Hashable | None:
+    """A key that is equal for sinks that can share transactions; None: this one shares none.
+
+    It compares server, database, role, protocol and state schema as the options write them: two names
+    of one server count as two servers. The first sink's timeouts and password are used.
+    """
+    # Tasks of `idempotent` commit their rows themselves: there is no transaction to share.
+    if options.protocol == "idempotent":
+        return None
+    parameters = {**_DEFAULTS, **dict(options.address.parameters)}
+    place = tuple(sorted((name, parameters[name]) for name in _PLACE if name in parameters))
+    return options.protocol, place, options.stateschema

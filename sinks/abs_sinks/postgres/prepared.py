@@ -7,7 +7,7 @@ and cannot be ended from here.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from hashlib import blake2b
 from typing import Any, LiteralString
@@ -356,24 +356,3 @@ def check_proof_is_here(
                 remedy=f"set stateschema={there} until the decided epoch is finished; after that "
                 "it may be changed.",
             )
-
-
-_PLACE = ("service", "host", "hostaddr", "port", "dbname", "user", "options")
-"""The libpq parameters that identify server, database, role and session options."""
-
-
-_DEFAULTS = {"port": "5432"}
-
-
-def transactions_of(options: PostgresOptions) -> Hashable | None:
-    """A key that is equal for sinks that can share transactions; None: this one shares none.
-
-    It compares server, database, role, protocol and state schema as the options write them: two names
-    of one server count as two servers. The first sink's timeouts and password are used.
-    """
-    # Tasks of `idempotent` commit their rows themselves: there is no transaction to share.
-    if options.protocol == "idempotent":
-        return None
-    parameters = {**_DEFAULTS, **dict(options.address.parameters)}
-    place = tuple(sorted((name, parameters[name]) for name in _PLACE if name in parameters))
-    return options.protocol, place, options.stateschema

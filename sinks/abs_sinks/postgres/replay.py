@@ -6,6 +6,7 @@ import secrets
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 
@@ -16,10 +17,10 @@ from psycopg.rows import dict_row
 from abs_clients.arrow import alike
 from abs_clients.postgres.name import TableName
 from abs_clients.postgres.pool import leased
-from abs_core.contracts import Conflict, Task, Version
+from abs_core.contracts import Task
 from abs_core.coordinator import Coordinator, Report
 from abs_core.errors import DataError, OptionError, RefusedError
-from abs_core.model import Committable, JobState, Wrote, job_key
+from abs_core.model import Wrote, job_key
 from abs_core.protocol import RunIdentity, Skip
 from abs_sinks.deadletters.letter import LISTED, schema_of, written_as
 from abs_sinks.deadletters.place import KeptLetters, readable, tell_unread
@@ -27,7 +28,6 @@ from abs_sinks.postgres import letter_table
 from abs_sinks.postgres.apply.positions import agreed_in, positions_of
 from abs_sinks.postgres.apply.target import SinkTable, SinkTables
 from abs_sinks.postgres.columns.table import read_table
-from abs_sinks.postgres.epoch_transaction import EpochTransaction
 from abs_sinks.postgres.options import PostgresOptions, quoted_list
 from abs_sinks.postgres.sink import PostgresSink
 from abs_sinks.postgres.wal import WalCoCommitter
@@ -167,7 +167,8 @@ class PostgresLetters(KeptLetters):
         # A row that is refused again is an error, and no other dead letter.
         plain = replace(options, deadletter=None)
         sink = PostgresSink(plain, batch.schema)
-        committer = _Marking(self._name, SinkTable(plain, batch.schema), ids, token)
+        tables = SinkTables({0: SinkTable(plain, batch.schema)})
+        committer = WalCoCommitter(tables, besides=partial(self._mark, ids, token))
         run = secrets.token_hex(8)
         coordinator = Coordinator(
             RunIdentity(job, token, run, sink.target_id),
@@ -188,6 +189,18 @@ class PostgresLetters(KeptLetters):
             raise
         coordinator.commit(Report(0, [Wrote(batch.num_rows, made)], None))
 
+    def _mark(self, ids: Sequence[int], token: str, connection: Connection[Any]) -> None:
+        """Mark the letters, in the transaction that writes their rows."""
+        query = sql.SQL(
+            "update {} set replayed = {} where id = any({}::bigint[]) and replayed is null"
+        ).format(self._name.identifier, token, list(ids))
+        if connection.execute(query).rowcount != len(ids):
+            connection.execute("rollback")
+            raise RefusedError(
+                "Some of these dead letters were replayed or deleted in the meantime.",
+                remedy="list them again; nothing was written.",
+            )
+
     def _rows(self, fields: str, where: str, **values: Any) -> list[dict[str, Any]]:
         query = sql.Composed(
             [
@@ -205,28 +218,3 @@ def _arguments(told: Mapping[str, str]) -> str:
     """Arguments of ``abs deadletters replay``, as a shell reads them."""
     names = ("write", *OF_CHANGES, "stateschema")
     return " ".join(f"--{name} {shlex.quote(told[name])}" for name in names if name in told)
-
-
-class _Marking(WalCoCommitter):
-    """Marks dead letters in the transaction that writes their rows."""
-
-    def __init__(self, name: TableName, table: SinkTable, ids: Sequence[int], token: str) -> None:
-        super().__init__(SinkTables({0: table}))
-        self._name, self._ids, self._token = name, list(ids), token
-
-    def co_commit(
-        self, committables: Sequence[Committable], expected: Version | None, state: JobState
-    ) -> Version | Conflict:
-        transaction = EpochTransaction(self._tables, besides=self._mark)
-        return transaction.co_commit(committables, expected, state)
-
-    def _mark(self, connection: Connection[Any]) -> None:
-        query = sql.SQL(
-            "update {} set replayed = {} where id = any({}::bigint[]) and replayed is null"
-        ).format(self._name.identifier, self._token, self._ids)
-        if connection.execute(query).rowcount != len(self._ids):
-            connection.execute("rollback")
-            raise RefusedError(
-                "Some of these dead letters were replayed or deleted in the meantime.",
-                remedy="list them again; nothing was written.",
-            )

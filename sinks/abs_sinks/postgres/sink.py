@@ -9,6 +9,7 @@ from dataclasses import replace
 import pyarrow as pa
 from psycopg import sql
 
+from abs_clients.postgres.metadata import relatives
 from abs_clients.postgres.name import TableName
 from abs_clients.postgres.pool import leased
 from abs_core.births.rules import vanished_target
@@ -21,7 +22,6 @@ from abs_sinks.deadletters.writer import dead_letters_of
 from abs_sinks.options import limit_text, on_one_target
 from abs_sinks.postgres.apply.target import SinkTable, SinkTables, label_of
 from abs_sinks.postgres.apply.write import write_of
-from abs_sinks.postgres.columns.table import relatives
 from abs_sinks.postgres.copyin import CopyWriter
 from abs_sinks.postgres.idempotent import IdempotentCoCommitter, IdempotentWriter
 from abs_sinks.postgres.options import PostgresOptions
@@ -242,16 +242,21 @@ def committer_of(tables: SinkTables, *, co_commit: bool = False) -> ByProtocol:
             one that co-commits for ``wal`` and ``idempotent``; False: one that composes for ``wal``.
     """
     options = tables.options
-    committers: dict[str, Committer] = {
-        "2pc": TwoPhaseCommitter(options),
-        "wal": WalCommitter(tables),
-        "idempotent": NothingToCommit(),
-    }
+    committers = committers_of(options)
     if options.protocol == "wal":
         committers["wal"] = WalCoCommitter(tables) if co_commit else WalComposer(tables)
     if co_commit and options.protocol == "idempotent":
         committers["idempotent"] = IdempotentCoCommitter(tables)
     return ByProtocol(committers, options.protocol)
+
+
+def committers_of(options: PostgresOptions) -> dict[str, Committer]:
+    """By protocol: committers that need no columns of the input. They co-commit and compose nothing."""
+    return {
+        "2pc": TwoPhaseCommitter(options),
+        "wal": WalCommitter(options),
+        "idempotent": NothingToCommit(),
+    }
 
 
 def _vanished() -> None:

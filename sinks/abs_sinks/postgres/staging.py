@@ -18,7 +18,6 @@ from psycopg import Connection, sql
 
 from abs_core.errors import AbsError, NotPreparedError
 from abs_core.model import Committable, HandleName, InDoubt
-from abs_sinks.postgres.apply.rows_sql import staging_columns
 from abs_sinks.postgres.columns.plan import CopyPlan
 from abs_sinks.postgres.letter_table import IS_DEAD, IS_GOOD, staged_columns
 from abs_sinks.postgres.options import PostgresOptions
@@ -46,6 +45,22 @@ set local synchronous_commit = {durable}
 _COUNTS = "select {}, count(*), count(*) filter (where {}) from {}"
 
 _EXISTING = "select t from unnest(%s::text[]) t where to_regclass(t) is not null"
+
+
+def staging_columns(plan: CopyPlan) -> sql.Composed:
+    """Column definitions of a staging table: names, types and collations, without constraints.
+
+    A domain's own conditions are left to the table: a delete may have no more than its key.
+    """
+    # The collation decides which keys are equal, and which orderby is the greatest.
+    return sql.SQL(", ").join(
+        sql.SQL("{} {}{}").format(
+            sql.Identifier(planned.column.name),
+            sql.SQL(planned.column.type.domain_of or planned.column.type.label),
+            sql.SQL(f" collate {collation}" if (collation := planned.column.collation) else ""),
+        )
+        for planned in plan.columns
+    )
 
 
 def columns_of_staging(options: PostgresOptions, plan: CopyPlan) -> sql.Composed:

@@ -36,8 +36,7 @@ from abs_sinks.postgres.apply.target import (
     altered,
     noticing_changes,
 )
-from abs_sinks.postgres.copyin import CopyIn, CopyWriter
-from abs_sinks.postgres.letters.copy_with_letters import CopyWithLetters
+from abs_sinks.postgres.copyin import Copy, CopyWriter
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.prepared import (
     OR_WAL,
@@ -69,7 +68,7 @@ class TwoPhaseWriter(CopyWriter):
         super().__init__(table, task)
         self._extra = proof_noted(self._options.stateschema if elsewhere else None)
 
-    def _begin(self) -> CopyIn | CopyWithLetters:
+    def _begin(self) -> Copy:
         table, target, connection = self.table, self.table.altered(), self._connection
         if connection is None:
             connection = pool(self._options.server).take(self._tag)

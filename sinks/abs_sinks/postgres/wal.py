@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from psycopg import Connection, sql
@@ -12,15 +12,14 @@ from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.pool import leased, pool
 from abs_core.aborting import abort_each
 from abs_core.contracts import Committer, Conflict, Task, Version
-from abs_core.errors import ConfigError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
+from abs_core.routing import none_to_commit
 from abs_sinks.deadletters.letter import DeadLetter
 from abs_sinks.postgres import letter_table
 from abs_sinks.postgres.apply.target import ResolvedTable, SinkTable, SinkTables
-from abs_sinks.postgres.copyin import CopyIn, CopyWriter
+from abs_sinks.postgres.copyin import Copy, CopyWriter
 from abs_sinks.postgres.epoch_transaction import EpochTransaction
-from abs_sinks.postgres.letters.copy_with_letters import CopyWithLetters
-from abs_sinks.postgres.prepared import PreparedTransactions
+from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.staging import Staging
 
 
@@ -37,7 +36,7 @@ class WalWriter(CopyWriter):
         super().__init__(table, task)
         self._logged = logged
 
-    def _begin(self) -> CopyIn | CopyWithLetters:
+    def _begin(self) -> Copy:
         # Logged: the epoch's transaction will be prepared. An ALTER TABLE in it would lock readers
         # out until it is committed, so new columns are added here.
         target = self.table.altered() if self._logged else self.table.target()
@@ -60,25 +59,22 @@ class WalWriter(CopyWriter):
 
 
 class WalCommitter(Committer):
-    """A ``Committer`` for staging tables, with a marker as the proof of a commit."""
+    """A ``Committer`` for staging tables, which no decision names: it finds and aborts them."""
 
-    def __init__(self, tables: SinkTables) -> None:
-        self._tables = tables
-        self._options = options = tables.options
+    def __init__(self, options: PostgresOptions) -> None:
+        self._options = options
         self._staging = Staging(options)
-        self._prepared = PreparedTransactions(options)
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
-        staged = [c.handle for c in committables]
         with leased(self._options.server, doing="inspecting handles") as connection:
-            # Tables first: one that `apply_with_markers` has dropped by then has its marker.
-            there = self._staging.existing(connection, staged)
-            gone = [handle for handle in staged if handle not in there]
-            seen = self._prepared.inspect(connection, gone)
-        return seen | {handle: Inspection(Outcome.PREPARED) for handle in there}
+            there = self._staging.existing(connection, [c.handle for c in committables])
+        return {
+            c.handle: Inspection(Outcome.PREPARED if c.handle in there else Outcome.UNKNOWN)
+            for c in committables
+        }
 
     def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
-        return EpochTransaction(self._tables).apply_with_markers(committables)
+        return none_to_commit(committables, _APPLIED_BEFORE, _REMEDY)
 
     def abort(self, handles: Sequence[HandleName]) -> None:
         with leased(self._options.server) as connection:
@@ -107,7 +103,8 @@ class WalComposer(WalCommitter):
     composes = True
 
     def __init__(self, tables: SinkTables) -> None:
-        super().__init__(tables)
+        super().__init__(tables.options)
+        self._tables = tables
         self._counted: dict[HandleName, Committable] = {}
 
     def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
@@ -121,30 +118,34 @@ class WalComposer(WalCommitter):
 
 
 class WalCoCommitter(WalCommitter):
-    """A ``Committer`` that co-commits, for a register in the same database."""
+    """A ``Committer`` that co-commits, for a register in the same database.
+
+    Args:
+        besides: see ``EpochTransaction``.
+    """
 
     co_commits = True
+
+    def __init__(
+        self, tables: SinkTables, besides: Callable[[Connection[Any]], None] = lambda _: None
+    ) -> None:
+        super().__init__(tables.options)
+        self._tables = tables
+        self._besides = besides
 
     def co_commit(
         self, committables: Sequence[Committable], expected: Version | None, state: JobState
     ) -> Version | Conflict:
         """See ``EpochTransaction``."""
-        return EpochTransaction(self._tables).co_commit(committables, expected, state)
+        transaction = EpochTransaction(self._tables, self._besides)
+        return transaction.co_commit(committables, expected, state)
 
 
-class WalWithoutColumns(WalCommitter):
-    """For commands: it lists and aborts; applying needs the input's columns."""
-
-    def inspect(self, committables: object) -> Mapping[HandleName, Inspection]:
-        raise _no_columns()
-
-    def commit(self, committables: object) -> Mapping[HandleName, Outcome]:
-        raise _no_columns()
-
-
-def _no_columns() -> ConfigError:
-    return ConfigError(
-        "A decided epoch has rows that protocol=wal has staged in PostgreSQL. Applying them needs the "
-        "columns of the job's input, which commands do not know.",
-        remedy="start the job again; it commits the epoch.",
-    )
+_APPLIED_BEFORE = (
+    "Rows that protocol=wal has staged in PostgreSQL are applied in the transaction that decides them, "
+    "or in one that is prepared before: no decision names them."
+)
+_REMEDY = (
+    "build the sink with co_commit=False if its register is not in this database; the epoch is written "
+    "again."
+)

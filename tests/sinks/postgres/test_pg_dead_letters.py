@@ -21,7 +21,7 @@ from abs_core.errors import (
     RefusedError,
     SchemaError,
 )
-from abs_core.model import Dead, Outcome, Severity, Wrote
+from abs_core.model import Dead, Severity
 from abs_sinks.deadletters.letter import DeadLetter, why_bad
 from abs_sinks.postgres import letter_table
 from abs_sinks.postgres.apply.target import ResolvedTable
@@ -353,20 +353,3 @@ def test_a_trigger_that_drops_dead_letters_leaves_the_epoch_undecided(opener: Op
         good = [row for row in rows(0, 20) if not is_poison(row[0])]
         case.finished(good, when="after a trigger that dropped dead letters")
         assert len(harness.letters()) == 4
-
-
-def test_a_decision_of_an_older_version_that_the_server_refuses_is_not_judged_again(
-    shared_database: str,
-) -> None:
-    """It names staged rows: they are decided, and none of them becomes a dead letter."""
-    with buried(shared_database, "wal-append-foreign-register") as harness, Case(harness) as case:
-        harness.db.execute(f"alter table {harness.table} add constraint c check (value <> 'bad')")
-        shares = case.run().tasks(0, [(7, "bad"), (8, "v")])
-        decided = [s.committable for s in shares if isinstance(s, Wrote) and s.committable]
-        committer = case.sink().committer()
-        with pytest.raises(AbsError, match='constraint "c"'):
-            committer.commit(decided)
-        assert harness.letters() == []
-        harness.db.execute(f"alter table {harness.table} drop constraint c")
-        assert {*committer.commit(decided).values()} == {Outcome.COMMITTED}
-        assert sorted(harness.read()) == [(7, "bad"), (8, "v")]

@@ -22,6 +22,7 @@ from abs_core.errors import (
     ConfigError,
     ContentionError,
     FencedError,
+    ProtocolError,
     RefusedError,
     RegisterLostError,
     SchemaError,
@@ -106,9 +107,9 @@ def test_a_deadlock_is_tried_again_a_bounded_number_of_times(more: int, writer: 
             raise error
         return "done"
 
-    plan: Any = SimpleNamespace(added=())
+    target: Any = SimpleNamespace(plan=SimpleNamespace(added=()))
     with pytest.raises(psycopg.errors.DeadlockDetected) if more == 0 else nullcontext():
-        assert writer._execute(SimpleNamespace(execute=execute), "upsert", plan) == "done"
+        assert writer._execute(SimpleNamespace(execute=execute), "upsert", target) == "done"
     back = "rollback to savepoint staged"
     assert said == [*["upsert", back] * (DEADLOCK_TRIES - 1), "upsert"]
 
@@ -149,11 +150,9 @@ def test_rows_that_were_not_changed_since_the_register_is_not_the_runs_any_more_
     raises(error, lambda: writer._check_may_write(connection, target))
 
 
-@pytest.mark.parametrize("call", ["inspect", "commit"])
-def test_a_command_without_the_inputs_columns_applies_nothing(call: str) -> None:
-    committer = wal.WalWithoutColumns.__new__(wal.WalWithoutColumns)
-    error = raises(ConfigError, lambda: getattr(committer, call)([STAGED]))
-    assert "columns" in error.what
+def test_staged_rows_are_not_committed_by_their_names() -> None:
+    raises(ProtocolError, lambda: wal.WalCommitter(OPTIONS).commit([STAGED]))
+    assert wal.WalCommitter(OPTIONS).commit([]) == {}
 
 
 @pytest.mark.parametrize(

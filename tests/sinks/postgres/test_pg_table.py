@@ -15,10 +15,10 @@ from abs_clients.postgres.name import TableName
 from abs_core.errors import PreflightError, RefusedError, SchemaError, TargetError
 from abs_services import PostgresService
 from abs_sinks.postgres import testing
-from abs_sinks.postgres.apply.rows_sql import staging_columns
 from abs_sinks.postgres.columns.create import create_table_statement
 from abs_sinks.postgres.columns.plan import plan_columns
 from abs_sinks.postgres.columns.table import CatalogTable, read_table
+from abs_sinks.postgres.staging import staging_columns
 from abs_sinks.postgres.testing import VARIANTS, TableHarness
 
 pytestmark = pytest.mark.services

@@ -10,12 +10,13 @@ import pyarrow as pa
 from psycopg import Connection
 
 from abs_clients.arrow import alike, type_name
+from abs_clients.postgres.name import columns_of
 from abs_core.errors import OptionError, SchemaError
 from abs_sinks.postgres.apply.changes import Changes
 from abs_sinks.postgres.apply.newcolumns import settle, types_for
 from abs_sinks.postgres.apply.positions import check_shared, positions_name
 from abs_sinks.postgres.apply.rows_sql import resolve_key
-from abs_sinks.postgres.columns.plan import CopyPlan, columns_of, plan_columns
+from abs_sinks.postgres.columns.plan import CopyPlan, plan_columns
 from abs_sinks.postgres.columns.table import CatalogTable
 from abs_sinks.postgres.columns.types import Column, PgType
 from abs_sinks.postgres.options import COMMITTED_AT, PostgresOptions

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from psycopg import Connection, sql
 
+from abs_clients.postgres.name import columns_of
 from abs_core.effort import note_changed
 from abs_core.errors import DataError
 from abs_core.model import Finding, HandleName
@@ -25,7 +26,6 @@ from abs_sinks.postgres.apply import committed
 from abs_sinks.postgres.apply.changes import GONE, Changes, equal, later, newer
 from abs_sinks.postgres.apply.releasing import frees, releasing
 from abs_sinks.postgres.apply.rows_sql import inserting
-from abs_sinks.postgres.columns.plan import columns_of
 
 log = logging.getLogger(__name__)
 

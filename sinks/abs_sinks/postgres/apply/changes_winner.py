@@ -25,9 +25,9 @@ from collections.abc import Sequence
 
 from psycopg import sql
 
+from abs_clients.postgres.name import columns_of
 from abs_sinks.postgres.apply import committed
 from abs_sinks.postgres.apply.changes import GONE, Changes, equal, later, newer, row_of
-from abs_sinks.postgres.columns.plan import columns_of
 
 FIRST = "first"
 CLASH = "clash"

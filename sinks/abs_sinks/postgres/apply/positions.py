@@ -9,14 +9,13 @@ from typing import Any
 import psycopg
 from psycopg import Connection, sql
 
-from abs_clients.postgres.metadata import exists, in_turn
-from abs_clients.postgres.name import TableName
+from abs_clients.postgres.metadata import exists, in_turn, relatives
+from abs_clients.postgres.name import TableName, columns_of
 from abs_core.errors import SchemaError
 from abs_core.strictjson import fields, parse, reading
 from abs_sinks.postgres.apply import committed
 from abs_sinks.postgres.apply.changes import GONE, Changes
-from abs_sinks.postgres.columns.plan import columns_of
-from abs_sinks.postgres.columns.table import CatalogTable, read_table, relatives
+from abs_sinks.postgres.columns.table import CatalogTable, read_table
 from abs_sinks.postgres.options import PostgresOptions
 
 _WIDER = ("int2", "int4", "int8", "numeric")

@@ -9,27 +9,12 @@ from typing import Any
 from psycopg import Connection, sql
 
 from abs_clients.arrow import alike
+from abs_clients.postgres.name import columns_of
 from abs_core.errors import DataError, SchemaError
-from abs_sinks.postgres.columns.plan import CopyPlan, columns_of
+from abs_sinks.postgres.columns.plan import CopyPlan
 from abs_sinks.postgres.columns.table import CatalogTable
 
 EMPTY = sql.SQL("")
-
-
-def staging_columns(plan: CopyPlan) -> sql.Composed:
-    """Column definitions of a staging table: names, types and collations, without constraints.
-
-    A domain's own conditions are left to the table: a delete may have no more than its key.
-    """
-    # The collation decides which keys are equal, and which orderby is the greatest.
-    return sql.SQL(", ").join(
-        sql.SQL("{} {}{}").format(
-            sql.Identifier(planned.column.name),
-            sql.SQL(planned.column.type.domain_of or planned.column.type.label),
-            sql.SQL(f" collate {collation}" if (collation := planned.column.collation) else ""),
-        )
-        for planned in plan.columns
-    )
 
 
 def union_of(

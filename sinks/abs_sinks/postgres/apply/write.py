@@ -13,6 +13,7 @@ import psycopg
 import pyarrow as pa
 from psycopg import Connection, sql
 
+from abs_clients.postgres.name import columns_of
 from abs_core.errors import DataError, SchemaError
 from abs_core.model import Finding, Guarantee, HandleName
 from abs_sinks.postgres.apply import changes_sql, changes_winner, positions
@@ -20,7 +21,7 @@ from abs_sinks.postgres.apply.changes import Changes
 from abs_sinks.postgres.apply.changes_plan import changed_columns, plan_changes
 from abs_sinks.postgres.apply.newcolumns import settle
 from abs_sinks.postgres.apply.rows_sql import inserting, latest_of, resolve_column, resolve_key
-from abs_sinks.postgres.columns.plan import CopyPlan, columns_of, plan_columns
+from abs_sinks.postgres.columns.plan import CopyPlan, plan_columns
 from abs_sinks.postgres.columns.table import CatalogTable
 from abs_sinks.postgres.options import PostgresOptions
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from abs_clients.postgres.pool import leased
 from abs_core.model import Finding
-from abs_sinks.postgres.options import PostgresOptions
-from abs_sinks.postgres.prepared import RAISE, transactions_of
+from abs_sinks.postgres.options import PostgresOptions, transactions_of
+from abs_sinks.postgres.prepared import RAISE
 
 _REMEDY = f"{RAISE}, or set protocol=wal, which prepares one for an epoch, whatever its tasks."
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from abs_clients.arrow import alike, type_name
+from abs_clients.postgres.name import columns_of
 from abs_core.errors import SchemaError
 from abs_sinks.postgres.columns.encode import (
     BinaryEncoder,
@@ -41,10 +42,6 @@ select md5(coalesce(string_agg(concat_ws(':', attnum, attname, atttypid, atttypm
 from them in case only; and whether row security applies. A binary COPY of an int8 into a column that
 has become a timestamp would be accepted silently. Columns that the input lacks may be added or
 dropped."""
-
-
-def columns_of(names: Sequence[str]) -> sql.Composed:
-    return sql.SQL(", ").join(map(sql.Identifier, names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +95,7 @@ class CopyPlan:
         options = "FORMAT BINARY" if self.format == "binary" else "FORMAT TEXT, ENCODING 'UTF8'"
         return sql.SQL("COPY {} ({}) FROM STDIN WITH ({})").format(
             target or self.table.identifier,
-            sql.SQL(", ").join(map(sql.Identifier, self.names)),
+            columns_of(self.names),
             sql.SQL(options),
         )
 

@@ -227,20 +227,6 @@ def _type(oid: int, typmod: int, label: str, types: Mapping[int, Mapping[str, An
     )
 
 
-def relatives(connection: Connection[Any], oid: int) -> list[tuple[str, str]]:
-    """Schema and name of each table that a table shares rows with: its parents and its partitions."""
-    return connection.execute(_RELATIVES, {"oid": oid}).fetchall()
-
-
-_RELATIVES = """
-with recursive above(oid) as (
-    select %(oid)s::oid union select inhparent from pg_inherits join above on inhrelid = above.oid),
-  below(oid) as (
-    select %(oid)s::oid union select inhrelid from pg_inherits join below on inhparent = below.oid)
-select n.nspname, c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace
- where c.oid in (table above union table below) and c.oid <> %(oid)s order by 1, 2
-"""
-
 _RELATION = """
 select c.oid, n.nspname as schema, c.relname as name, c.relkind::text as kind,
        c.relpersistence::text as persistence,

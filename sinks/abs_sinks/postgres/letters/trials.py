@@ -10,6 +10,7 @@ import psycopg
 from psycopg import Connection, sql
 
 from abs_clients.postgres.errors import by_data
+from abs_clients.postgres.name import columns_of
 from abs_core.errors import DataError, SourceWentBackError
 from abs_sinks.postgres.apply import changes_sql, changes_winner
 from abs_sinks.postgres.apply.message import Message, Result
@@ -24,7 +25,6 @@ from abs_sinks.postgres.apply.statements import (
 from abs_sinks.postgres.apply.target import ResolvedTable, noticing_changes
 from abs_sinks.postgres.apply.write import TAKEN
 from abs_sinks.postgres.columns.constraints import Constraints
-from abs_sinks.postgres.columns.plan import columns_of
 from abs_sinks.postgres.letters.dead_search import Kind, Refusal
 from abs_sinks.postgres.letters.links import Links
 from abs_sinks.postgres.letters.refused_rows import reason_of
