@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 import abs_spark
 from abs_core.errors import OptionError
+from abs_spark.datasource.early import _check as check
 from tests.spark.epoch_world import SCHEMA
 
 pytestmark = pytest.mark.spark
@@ -54,3 +58,13 @@ def test_right_options_and_formats_of_others_start_as_before(
         writer = rows.writeStream.trigger(availableNow=True).format(name).options(**given)
         writer = writer.option("checkpointLocation", str(tmp_path / "of" / name))
         writer.start(str(tmp_path / "out"), queryName=None, outputMode="append").awaitTermination()
+
+
+def test_where_spark_hides_the_options_of_a_query_a_warning_says_when_they_are_checked(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    hidden: Any = SimpleNamespace(_jwrite=object())
+    check(hidden)
+    [record] = caplog.records
+    assert record.levelno == logging.WARNING
+    assert "checked with its first rows" in record.message
