@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -127,7 +128,9 @@ def _lost(state: JobState, epoch: int, sink: str | None, checkpoint: str | None)
             "run: compare with `abs audit`.",
         )
     named = f"-{sink}" if sink else ""
-    lost = Lost(recent, shown, f"repair-{state.generation}-{epoch}{named}")
+    # With the mark, which a repair run renews: what is gone once more is written under another token.
+    mark = blake2b(shown.mark.encode(), digest_size=4).hexdigest()
+    lost = Lost(recent, shown, f"repair-{state.generation}-{epoch}-{mark}{named}")
     return lost if checkpoint is None else _with_input(state, lost, checkpoint)
 
 

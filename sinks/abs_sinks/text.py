@@ -24,7 +24,7 @@ def plain_text(array: pa.Array, column: str) -> pa.StringArray:
     ``\\x00ff``, which PostgreSQL casts to bytea.
 
     Raises:
-        RowError: a date or timestamp lies outside the years 1 to 9999.
+        RowError: a date or timestamp lies outside the years 1 to 9999, or a time outside of its day.
     """
     arrow = array.type
     if pa.types.is_string(arrow):
@@ -39,6 +39,8 @@ def plain_text(array: pa.Array, column: str) -> pa.StringArray:
         clock = array.view(pa.timestamp("us")).cast(pa.string())
         iso = pc.replace_substring(clock, " ", "T")
         return iso if arrow.tz is None else pc.binary_join_element_wise(iso, "Z", "")
+    elif pa.types.is_time64(arrow):
+        return _times(array, column)
     elif pa.types.is_binary(arrow):
         return _hexadecimal(array)
     elif pa.types.is_duration(arrow):
@@ -71,6 +73,15 @@ def check_years(array: pa.Array, column: str) -> None:
     outside = pc.or_(pc.less(ticks, first), pc.greater(ticks, last))
     why = "lie outside the years 1 to 9999 in UTC"
     refuse(Reason(Code.OUT_OF_RANGE, column, why, "correct or filter them in Spark"), outside)
+
+
+def _times(array: pa.Array, column: str) -> pa.StringArray:
+    """Times of day, and 24:00:00; where Arrow has no text, it writes a message in its place."""
+    ticks, day = array.view(pa.int64()), 24 * _HOUR_US
+    outside = pc.or_(pc.less(ticks, 0), pc.greater(ticks, day))
+    why = "lie outside the day from 00:00 to 24:00"
+    refuse(Reason(Code.OUT_OF_RANGE, column, why, "correct or filter them"), outside)
+    return pc.if_else(pc.equal(ticks, day), "24:00:00", array.cast(pa.string()))
 
 
 _NOT_FINITE = (("nan", "NaN"), ("inf", "Infinity"), ("-inf", "-Infinity"))

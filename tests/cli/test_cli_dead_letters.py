@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from abs_core.errors import DataError
+from abs_clients.postgres.metadata import exists
+from abs_clients.postgres.pool import close_idle
+from abs_core.errors import DataError, RefusedError
 from abs_sinks.postgres import PostgresSink
+from abs_sinks.postgres import replay as replay_module
+from abs_sinks.postgres.replay import PostgresLetters
 from abs_testing import SCHEMA
 from abs_testing.case import Case, rows
 from tests.kit.command import abs_
+from tests.planted import planted
 from tests.sinks.postgres.buried import Buried, buried
 
 pytestmark = pytest.mark.services
@@ -59,6 +67,75 @@ def test_letters_are_listed_shown_and_replayed(harness: Buried) -> None:
     assert (code, json.loads(printed)) == (0, {"did": "replayed", "rows": 0})
     assert sorted(harness.read()) == [*rows(0, 5), (7, "bad")]
     assert len(json.loads(_abs(harness, "deadletters", "list", *where, "--json")[1])) == 1
+
+
+def _bury(harness: Buried, epoch: int, *bad: tuple[int, str]) -> None:
+    """An epoch of a new run, whose bad rows are letters; their constraint is gone afterwards."""
+    harness.db.execute(
+        f"alter table {harness.table} drop constraint if exists c;"
+        f"alter table {harness.table} add constraint c check (value <> 'bad') not valid"
+    )
+    case = Case(harness)
+    case.run().epoch(epoch, rows(100 * epoch, 2), bad)
+    case.close()
+    close_idle()
+    harness.db.execute(f"alter table {harness.table} drop constraint c")
+
+
+def replays_new_letters_under_old_ids(harness: Buried) -> None:
+    where = ("--deadletter", harness.dead, "--stateschema", harness.schema)
+    replay = ("deadletters", "replay", "1", "2", *where, "--dbtable", harness.table, "--yes")
+    harness.db.execute(f"truncate {harness.dead} restart identity")
+    _bury(harness, 1, (17, "bad"), (18, "bad"))
+    assert _abs(harness, *replay) == (0, "2 dead letters replayed\n")
+    # All that a job has left goes, its table of letters, too; not what was replayed.
+    code, printed = _abs(
+        harness, "job", "remove", "job", "--stateschema", harness.schema, "--dead-letters", "--yes"
+    )
+    assert (code, exists(harness.db, harness.dead)) == (0, False), printed
+    _bury(harness, 2, (27, "bad"), (28, "bad"))
+    assert _abs(harness, *replay) == (0, "2 dead letters replayed\n")
+    there = [row for row in harness.read() if row[1] == "bad"]
+    assert sorted(there) == [(key, "bad") for key in (17, 18, 27, 28)]
+
+
+def test_new_letters_under_the_ids_of_old_ones_are_replayed(harness: Buried) -> None:
+    replays_new_letters_under_old_ids(harness)
+
+
+def test_a_replay_that_takes_new_letters_for_old_ones_is_found(harness: Buried) -> None:
+    class OfIds(PostgresLetters):
+        def shown(self, ids: Sequence[int | str]) -> list[dict[str, Any]]:
+            always = datetime(2026, 1, 1, tzinfo=UTC)
+            return [{**letter, "at": always} for letter in super().shown(ids)]
+
+    with planted((replay_module, "PostgresLetters", OfIds), match="1, '.. == .0, '2 dead"):
+        replays_new_letters_under_old_ids(harness)
+
+
+def test_letters_of_a_restored_table_are_replayed_as_the_error_says(harness: Buried) -> None:
+    harness.db.execute(f"alter table {harness.table} drop constraint c")
+    where = ("--deadletter", harness.dead, "--stateschema", harness.schema)
+    (bad,) = [
+        letter["id"]
+        for letter in json.loads(_abs(harness, "deadletters", "list", *where, "--json")[1])
+        if letter["code"] == "23514"
+    ]
+    replay = ("deadletters", "replay", str(bad), *where, "--dbtable", harness.table, "--yes")
+    assert _abs(harness, *replay) == (0, "1 dead letters replayed\n")
+    # As if this table alone was restored; then the table of the rows, too.
+    harness.db.execute(f"update {harness.dead} set replayed = null")
+    refused = abs_(*replay, "--url", harness.url).exception
+    assert isinstance(refused, RefusedError)
+    assert sorted(harness.read()) == [*rows(0, 5), (7, "bad")]
+    harness.db.execute(f"delete from {harness.table} where value = 'bad'")
+    (job,) = re.findall(r"`abs register retire (\S+)`", refused.remedy)
+    code, printed = _abs(
+        harness, "register", "retire", job, "--stateschema", harness.schema, "--yes"
+    )
+    assert code == 0, printed
+    assert _abs(harness, *replay) == (0, "1 dead letters replayed\n")
+    assert sorted(harness.read()) == [*rows(0, 5), (7, "bad")]
 
 
 def _audited(harness: Buried, folder: Path, *more: str) -> tuple[int, str]:

@@ -7,9 +7,12 @@ import re
 import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from abs_cli import repair as repairing
 from abs_core.contracts import Task
 from abs_core.coordinator import Coordinator, Report
 from abs_core.errors import (
@@ -25,6 +28,7 @@ from abs_core.sinkmap import STRIDE, number_of
 from abs_testing.case import JOB, Case, raises, rows
 from abs_testing.harness import Row, batch_of
 from tests.kit.command import abs_, abs_prints
+from tests.planted import planted
 from tests.sinks.delta.harness import TableHarness
 
 FIRST, SECOND, THIRD, LAST = rows(0, 3), rows(10, 2), rows(20, 4), rows(30, 1)
@@ -80,6 +84,34 @@ def test_epochs_that_are_written_again_are_there_once(case: Case, harness: Table
     harness.table().restore(0)
     again = raises(TargetWentBackError, lambda: case.run().begin(4))
     assert "0 to 3" in again.what
+
+
+def repaired_each_time(case: Case, harness: TableHarness) -> None:
+    for turn in (1, 2, 3):
+        raises(TargetWentBackError, lambda: case.run().begin(3))
+        told = json.loads(abs_prints(0, *repair(harness, "1 to 2", "--json")))
+        for each, written in zip(told, (SECOND, THIRD), strict=True):
+            write_again(case, each["token"], written)
+        abs_prints(0, *repair(harness, "1 to 2", "--done"))
+        case.holds(FIRST, SECOND, THIRD, when=f"after repair run {turn}")
+        if turn < 3:
+            harness.table().restore(1)
+    case.run().epoch(3, LAST)
+    case.holds(FIRST, SECOND, THIRD, LAST, when="after three repair runs")
+
+
+def test_what_goes_back_again_is_repaired_again(case: Case, harness: TableHarness) -> None:
+    repaired_each_time(case, harness)
+
+
+def test_a_repair_run_that_takes_the_first_ones_tokens_is_found(
+    case: Case, harness: TableHarness
+) -> None:
+    def by_epoch(data: bytes, **_: int) -> Any:
+        return SimpleNamespace(hexdigest=lambda: "")
+
+    with planted((repairing, "blake2b", by_epoch), by=TargetWentBackError):
+        repaired_each_time(case, harness)
 
 
 def test_other_rows_than_were_committed_are_told(case: Case, harness: TableHarness) -> None:

@@ -11,6 +11,8 @@ import pyarrow as pa
 import pytest
 
 from abs_core.errors import CorruptionError, DataError
+from abs_sinks import text
+from abs_sinks.deadletters import letter
 from abs_sinks.deadletters.letter import (
     LETTERS,
     Shown,
@@ -22,6 +24,7 @@ from abs_sinks.deadletters.letter import (
 )
 from abs_sinks.deadletters.replay import AppendedLetters, BuryingSink
 from abs_sinks.refusals import BadRows, Code, Reason
+from tests.planted import planted
 
 NOT_UTF8 = pa.Array.from_buffers(
     pa.string(), 2, [None, pa.array([0, 1, 3], pa.int32()).buffers()[1], pa.py_buffer(b"\xffab")]
@@ -39,6 +42,9 @@ BATCH = pa.record_batch(
         "moment": pa.array([10**15, -(10**17)], pa.int64()).view(pa.timestamp("us", "UTC")),
         "clock": pa.array([10**15, None], pa.int64()).view(pa.timestamp("us")),
         "time": pa.array([dt.time(1, 2, 3, 4), None], pa.time64("us")),
+        "midnight": pa.array([86_400_000_000, 0], pa.time64("us")),
+        "time of ns": pa.array([dt.time(1, 2, 3), None], pa.time64("ns")),
+        "second": pa.array([-5, 10**10], pa.timestamp("s")),
         "bytes": pa.array([b"\0\xff", b""]),
         "interval": pa.array([(1, -2, 3000), None], pa.month_day_nano_interval()),
         "duration": pa.array([5, -7], pa.duration("us")),
@@ -52,13 +58,41 @@ BATCH = pa.record_batch(
 BAD = BadRows((Reason(Code.NULL, "number", "are NULL", "fill them"),), np.array([0, 0]))
 
 
-def test_a_row_reads_back_without_loss() -> None:
+def reads_back() -> None:
     letters = dead_letters(BATCH, why_bad(BAD), Shown(("number",)))
     read = rows_of([each.row for each in letters], schema_of(schema_text(BATCH.schema)))
     for name in BATCH.schema.names:
         assert read.column(name).equals(BATCH.column(name)), name
+        assert str(read.column(name)) == str(BATCH.column(name)), name  # two zeros are equal
     assert [each.key for each in letters] == ['{"number":1}', '{"number":null}']
     assert all(each.row.isascii() and "\\u0000" not in each.row for each in letters)
+
+
+def test_a_row_reads_back_without_loss() -> None:
+    reads_back()
+
+
+def test_a_time_that_arrow_has_no_text_for_is_found() -> None:
+    with planted(
+        (text, "_times", lambda array, column: array.cast(pa.string())), by=CorruptionError
+    ):
+        reads_back()
+
+
+def reads_a_zero_of_the_server() -> None:
+    """PostgreSQL writes a double without a fraction as JSON has integers."""
+    schema = pa.schema([("double", pa.float64()), ("list", pa.list_(pa.float32()))])
+    read = rows_of(['{"double":-0,"list":[-0,0,1]}'], schema)
+    assert str(read.to_pylist()) == "[{'double': -0.0, 'list': [-0.0, 0.0, 1.0]}]"
+
+
+def test_the_sign_of_a_zero_is_kept() -> None:
+    reads_a_zero_of_the_server()
+
+
+def test_a_zero_that_loses_its_sign_is_found() -> None:
+    with planted((letter, "_number", int)):
+        reads_a_zero_of_the_server()
 
 
 def test_columns_that_are_left_out_are_nowhere() -> None:

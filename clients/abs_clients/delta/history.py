@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from datetime import datetime
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import unquote
+
+import pyarrow as pa
 
 from abs_clients.tablelog import Epoch, LoggedCommit, LoggedFile, TableHistory
 from abs_core.errors import CorruptionError
@@ -64,36 +65,44 @@ def history_of(
     return TableHistory(tuple(commits), dict.fromkeys(live, 1), _FILES, _REMOVE)
 
 
-def is_kept(history: Sequence[Mapping[str, Any]], version: int) -> bool | None:
+def is_kept(
+    history: Sequence[Mapping[str, Any]],
+    version: int,
+    table: Callable[[int], Any],
+) -> bool | None:
     """Whether the newest version goes back to this one, and no RESTORE left it out; None: not told.
 
     Args:
         history: of the versions from this one on, newest first, as ``DeltaTable.history`` has them.
+        table: as of a version.
     """
     commits = {int(commit["version"]): commit for commit in history}
     at = max(commits, default=-1)
     if not all(number in commits for number in range(version, at + 1)):
         return None if at >= version else False
     while at > version:
-        if commits[at].get("operation") == "RESTORE":
-            at = _restored(commits, commits[at].get("operationParameters") or {})
-        else:
+        if commits[at].get("operation") != "RESTORE":
             at -= 1
+            continue
+        asked = (commits[at].get("operationParameters") or {}).get("version")
+        if asked is not None:
+            at = int(asked)
+            continue
+        # To a time: Spark notes its text, and not the zone of the session that it is in. Nor are the
+        # times of the log's files, which decided, in the log.
+        restored, before = rows_of(table(at)), range(at - 1, version - 1, -1)
+        at = next((number for number in before if rows_of(table(number)) == restored), -1)
     return at == version
 
 
-def _restored(commits: Mapping[int, Mapping[str, Any]], asked: Mapping[str, Any]) -> int:
-    """The version that a RESTORE asked for, by its number or a time; -1: before all these."""
-    if asked.get("version") is not None:
-        return int(asked["version"])
-    moment = str(asked.get("timestamp") or asked.get("datetime") or "")
-    with suppress(ValueError):
-        if not moment.isdecimal():
-            moment = str(round(datetime.fromisoformat(moment).timestamp() * 1000))
-        return max(
-            (n for n, c in commits.items() if c.get("timestamp", 0) <= int(moment)), default=-1
-        )
-    return -1
+def rows_of(table: Any) -> dict[str, int]:
+    """The files of a version, each with its rows.
+
+    Args:
+        table: a ``DeltaTable`` of that version.
+    """
+    files = pa.table(table.get_add_actions()).select(["path", "num_records"])
+    return {unquote(file["path"]): file["num_records"] or 0 for file in files.to_pylist()}
 
 
 def _actions(lines: str) -> list[tuple[str, Any]]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
@@ -28,7 +28,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from abs_clients.arrow import plain_type
 from abs_clients.delta.errors import is_missing, mapped, text_of
 from abs_clients.delta.evolve import actions_of, put_version
-from abs_clients.delta.history import history_of, is_kept
+from abs_clients.delta.history import history_of, is_kept, rows_of
 from abs_clients.delta.problems import Problem, problems_of
 from abs_clients.s3.client import credentials
 from abs_clients.s3.location import Location
@@ -140,10 +140,10 @@ class DeltaLog:
             RefusedError: there is no table.
         """
         with mapped(f"reading the log of {self.url}"):
-            live = _rows_of(self._table())
+            live = rows_of(self._table())
             log = sorted(self._versions())
             first = log[0][0] if log else 0
-            before = _rows_of(self._table(first)) if first else {}
+            before = rows_of(self._table(first)) if first else {}
             return history_of(log, before, live)
 
     def _versions(self) -> Iterator[tuple[int, str]]:
@@ -283,7 +283,14 @@ class DeltaSnapshot:
         behind = self._version - int(place)
         if behind <= 0:
             return behind == 0
-        return None if behind >= LOOKED_AT else is_kept(self._commits(behind + 1), int(place))
+        if behind >= LOOKED_AT:
+            return None
+        try:
+            return is_kept(self._commits(behind + 1), int(place), self._log._table)
+        except DeltaError as error:
+            if not is_missing(error):
+                raise
+            return None  # what an older version is read by was cleaned away
 
     def _commits(self, count: int) -> list[dict[str, Any]]:
         if self._seen is None or len(self._seen) < count:
@@ -347,12 +354,6 @@ class DeltaEntries:
     def entry(self, footer: Any, values: pa.RecordBatch) -> str:
         """The statistics; the values of the partition are in the file's path."""
         return stats_of(footer)
-
-
-def _rows_of(table: DeltaTable) -> dict[str, int]:
-    """The files of a version, each with its rows."""
-    files = pa.table(table.get_add_actions()).select(["path", "num_records"])
-    return {unquote(file["path"]): file["num_records"] or 0 for file in files.to_pylist()}
 
 
 COLUMNS = 32

@@ -89,9 +89,16 @@ def is_ancestor(metadata: TableMetadata, place: str) -> bool | None:
         current = kept[current].parent_snapshot_id
     if any(snapshot.snapshot_id == identity for snapshot in lineage):
         return True
-    older = any((snapshot.sequence_number or 0) < sequence for snapshot in lineage)
-    # Else the rest of the history has expired, and with it perhaps this snapshot.
-    return False if identity in kept or older or not lineage else None
+    if sequence == 0:  # format version 1 has no numbers
+        there = kept.get(identity)
+        before = there is not None and any(s.timestamp_ms < there.timestamp_ms for s in lineage)
+        return False if before else None
+    numbers = {snapshot.sequence_number or 0 for snapshot in kept.values()}
+    first = min((snapshot.sequence_number or 0 for snapshot in lineage), default=sequence + 1)
+    # None has expired in between. Else one may be missing that leads to this snapshot, which a tag may
+    # keep; some clean-ups leave no trace of an expired parent.
+    whole = all(number in numbers for number in range(sequence, first))
+    return False if whole else None
 
 
 def _commit(

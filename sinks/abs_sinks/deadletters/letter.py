@@ -176,7 +176,7 @@ def rows_of(texts: Sequence[str], schema: pa.Schema) -> pa.RecordBatch:
         CorruptionError: a text is no such row.
     """
     try:
-        rows = [dict(json.loads(text, parse_float=Decimal)) for text in texts]
+        rows = [dict(json.loads(text, parse_float=Decimal, parse_int=_number)) for text in texts]
         fields = [field for field in schema if not rows or field.name in rows[0]]
         columns = [
             pa.concat_arrays([_array(row[f.name], f.type) for row in rows])
@@ -190,6 +190,11 @@ def rows_of(texts: Sequence[str], schema: pa.Schema) -> pa.RecordBatch:
             remedy="it was changed by hand, or belongs to another schema: see its field schema.",
         ) from error
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+def _number(text: str) -> int | float:
+    """The server writes a double without a fraction so; no int has a sign at zero."""
+    return -0.0 if text == "-0" else int(text)
 
 
 _WRITTEN = b"abs:written"
@@ -284,7 +289,14 @@ def _array(value: Any, arrow: pa.DataType) -> pa.Array:
             # Releases before 0.2 wrote a map with this key as it was.
             if not pa.types.is_map(arrow):
                 raise
-    return pa.array([_value(value, plain_type(arrow))], arrow)
+    plain = plain_type(arrow)
+    values = [_value(value, plain)]
+    try:
+        return pa.array(values, plain).cast(
+            arrow
+        )  # numbers of moments are in the plain type's unit
+    except pa.ArrowNotImplementedError:
+        return pa.array(values, arrow)
 
 
 def _value(value: Any, arrow: pa.DataType) -> Any:
@@ -336,6 +348,7 @@ def _moment(text: str, arrow: pa.DataType) -> Any:
 
 
 _YEAR = re.compile(r"(?P<year>\d{4,6})(?P<rest>-\d\d-\d\d.*?)(?P<before> BC)?")
+_DAY_US = 86_400_000_000
 _MICROS = {"us": 1, "ms": 1000, "s": 1_000_000}
 
 _READERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], Any]], ...] = (
@@ -346,7 +359,7 @@ _READERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], Any]], ...]
     (pa.types.is_integer, int),
     (pa.types.is_floating, float),
     (pa.types.is_decimal, lambda v: Decimal(str(v))),
-    (pa.types.is_time, time.fromisoformat),
+    (pa.types.is_time, lambda v: _DAY_US if v == "24:00:00" else time.fromisoformat(v)),
     # The server's [months, days, microseconds].
     (pa.types.is_duration, lambda v: timedelta(days=v[1], microseconds=v[2])),
 )

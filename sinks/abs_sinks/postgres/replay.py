@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -78,7 +79,7 @@ class PostgresLetters(KeptLetters):
             for (letters, batch), options in zip(groups, ways, strict=True)
         ]
         for (letters, _), batch, options in zip(groups, whole, ways, strict=True):
-            self._replay(sorted(letter["id"] for letter in letters), batch, options)
+            self._replay(sorted(letters, key=itemgetter("id")), batch, options)
         written = sum(len(letters) for letters, _ in groups)
         tell_unread(unread, written)
         return written
@@ -161,9 +162,14 @@ class PostgresLetters(KeptLetters):
             return {"write": "changes", "sequenceby": "COLUMNS"}
         return {}
 
-    def _replay(self, ids: Sequence[int], batch: pa.RecordBatch, options: PostgresOptions) -> None:
-        token = blake2b(",".join(map(str, ids)).encode(), digest_size=8).hexdigest()
-        job = job_key(f"deadletters of {self._name}", token)
+    def _replay(
+        self, letters: Sequence[dict[str, Any]], batch: pa.RecordBatch, options: PostgresOptions
+    ) -> None:
+        ids = [letter["id"] for letter in letters]
+        # With their times: a table that was emptied or made again gives the same ids to new letters.
+        which = f"{self._name} {[(letter['id'], letter['at'].timestamp()) for letter in letters]}"
+        token = blake2b(which.encode(), digest_size=8).hexdigest()
+        job = job_key("deadletters", token)
         # A row that is refused again is an error, and no other dead letter.
         plain = replace(options, deadletter=None)
         sink = PostgresSink(plain, batch.schema)
@@ -178,6 +184,13 @@ class PostgresLetters(KeptLetters):
         )
         state, planned = coordinator.begin(0)
         if isinstance(planned, Skip):
+            if any(letter["replayed"] is None for letter in self.shown(ids)):
+                raise RefusedError(
+                    f"These dead letters were replayed before ({job}), and table {self._name} does not "
+                    "say so: it was restored. Nothing was written.",
+                    remedy="if the table of their rows has these, set the column replayed; if it was "
+                    f"restored, too: `abs register retire {job}`, then replay them",
+                )
             return
         task = Task(state.register, job, state.generation, 0, 0, secrets.token_hex(8))
         writer = sink.writer(task)

@@ -109,6 +109,27 @@ def test_what_an_expired_snapshot_would_tell_is_said_to_be_unknown(tmp_path: Pat
         case.holds(FIRST, SECOND, THIRD, when="after snapshots expired")
 
 
+def test_an_epochs_snapshot_that_a_tag_keeps_is_no_going_back(tmp_path: Path) -> None:
+    harness = IcebergHarness(tmp_path, None, {})
+    with Case(harness) as case:
+        run = case.run()
+        run.epoch(0, FIRST)
+        run.epoch(1, SECOND)
+        tagged = harness.foreign.load_table(harness.name)
+        tagged.manage_snapshots().create_tag(
+            tagged.metadata.snapshots[-1].snapshot_id, "eod"
+        ).commit()
+        compact(harness)
+        compact(harness)
+        table = harness.foreign.load_table(harness.name)
+        later = datetime.now(UTC) + timedelta(hours=1)
+        table.maintenance.expire_snapshots().older_than(later).commit()
+        [why] = told(case)
+        assert "snapshots expired" in why
+        case.run().epoch(2, THIRD)
+        case.holds(FIRST, SECOND, THIRD, when="after what followed a tag has expired")
+
+
 def test_what_a_cleaned_log_would_tell_is_said_to_be_unknown(tmp_path: Path) -> None:
     harness = DeltaHarness(str(tmp_path), {})
     with Case(harness) as case:
