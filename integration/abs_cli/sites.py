@@ -179,7 +179,12 @@ class Registers:
         Raises as ``jobs``.
         """
         names = ", ".join(stored.state.job for stored in self.jobs())
-        look = f"name one of the jobs here: {names}" if names else "look at the URL: no job is here"
+        place = "register of the file" if self.sinks else "URL"
+        look = (
+            f"name one of the jobs here: {names}"
+            if names
+            else f"look at the {place}: no job is here"
+        )
         return ConfigError(f"There is no register of job {job!r} here.", remedy=f"{look}.")
 
     def attempted(self) -> Sequence[str]:

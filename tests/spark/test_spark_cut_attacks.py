@@ -17,7 +17,7 @@ from pyiceberg.catalog import load_catalog
 from pyspark.sql import DataFrame, SparkSession
 
 import abs_spark
-from abs_core.errors import AbsError, IdentityError, RefusedError
+from abs_core.errors import AbsError, IdentityError
 from abs_spark.epochs import cut as cutting
 from tests.planted import planted
 from tests.sinks.lake.tending import compact, tend_delta
@@ -103,9 +103,9 @@ def test_a_cut_stays_what_it_is_through_a_compaction_and_more_epochs(job: LakeJo
 def test_a_state_that_was_cleaned_away_is_an_error_and_never_fewer_rows(job: LakeJob) -> None:
     cut = job.cut(0)
     tended(job, forget=True)
-    for made in (lambda: cut, lambda: job.cut(0)):
+    for made in (cut, None):
         with pytest.raises(Exception, match=r"no longer has|is gone|not found|No such file"):
-            job.ids(made())
+            job.ids(made or job.cut(0))
     job.add()
     job.run()
     assert job.ids(job.cut(3)) == job.wanted(3)
@@ -114,13 +114,17 @@ def test_a_state_that_was_cleaned_away_is_an_error_and_never_fewer_rows(job: Lak
 def test_a_table_that_was_made_anew_is_not_read_for_the_one_that_was(job: LakeJob) -> None:
     old = job.cut(1)
     if job.lake.kind == "delta":
-        shutil.rmtree(job.lake.folder)
+        shutil.rmtree(job.lake.folder)  # with the register
+        job.run("another checkpoint")
     else:
-        load_catalog("default", **job.lake.catalog).purge_table("db.t")
-    job.run("another checkpoint")
-    with pytest.raises((IdentityError, RefusedError)):
+        catalog = load_catalog("default", **job.lake.catalog)
+        schema = catalog.load_table("db.t").schema()
+        catalog.drop_table("db.t")
+        catalog.create_table("db.t", schema)
+    with pytest.raises(IdentityError, match="and the job has"):
         job.ids(old)
-    assert job.ids(job.cut(2)) == job.wanted(2)
+    if job.lake.kind == "delta":
+        assert job.ids(job.cut(2)) == job.wanted(2)
 
 
 def test_the_check_finds_a_cut_that_does_not_look_again(

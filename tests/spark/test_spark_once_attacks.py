@@ -86,8 +86,8 @@ def stream(
         register=world.job.register,
         checkpointLocation=world.job.checkpoint,
     )
-    rows = spark.readStream.schema("account bigint, amount bigint")
-    rows = rows.option("maxFilesPerTrigger", 1).json(world.job.input).where(where)
+    reader = spark.readStream.schema("account bigint, amount bigint")
+    rows = reader.option("maxFilesPerTrigger", 1).json(world.job.input).where(where)
     writer = rows.writeStream.foreachBatch(function)
     writer = writer.option("checkpointLocation", world.job.checkpoint)
     ended(lambda: writer.trigger(availableNow=True).start())
@@ -122,9 +122,8 @@ def test_a_write_that_returns_before_it_commits_is_refused_and_found_later(
     world.add_files(1)
     with pytest.raises(StreamingQueryException, match="has returned, and the target does not have"):
         stream(spark, world, later, applied)
-    [late] = commits
+    assert len(commits) == 1
     rows = spark.read.schema("account bigint, amount bigint").json(world.job.input)
-    del late
     # It takes effect after its query has ended, and before the next one begins.
     token = Token("own", 1 << 32)
     write(rows, token)
@@ -232,7 +231,7 @@ def test_two_programs_that_write_one_day_at_the_same_time_write_it_once(
 ) -> None:
     books = Books()
     day = spark.createDataFrame([(1, 10), (2, 20)], "account bigint, amount bigint")
-    errors: list[BaseException] = []
+    errors: list[AbsError] = []
 
     def program() -> None:
         try:

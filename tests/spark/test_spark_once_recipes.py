@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.campaign]
 
 TABLES = ("balances", "versions")
 
-Restore = Callable[[], None]
+Restore = Callable[[], object]
 
 
 def _keep_file(place: str) -> Restore:
@@ -40,7 +40,7 @@ def _keep_file(place: str) -> Restore:
 def _keep_table(place: str) -> Restore:
     """By Delta's own RESTORE."""
     version = DeltaTable(place).version()
-    return lambda: DeltaTable(place).restore(version) and None
+    return lambda: DeltaTable(place).restore(version)
 
 
 def _keep_database(place: str) -> Restore:

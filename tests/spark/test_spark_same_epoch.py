@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import abs_spark
@@ -20,7 +21,7 @@ from abs_core.errors import AbsError, ConfigError, NotYetError
 from abs_spark.foreach.spec import EpochSink
 from tests.kit.command import abs_
 from tests.spark.drivers import killed_at
-from tests.spark.jobs.stream_files import run_to_end
+from tests.spark.jobs.stream_files import WORKER_TRIES, run_to_end
 from tests.spark.three import FILES, ROWS, Three, expected
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
@@ -47,7 +48,15 @@ def sinks_file(three: Three, folder: Path) -> Path:
 
 
 def ids(rows: DataFrame, column: str = "id") -> Counter[int]:
-    return Counter(int(row[0]) for row in rows.selectExpr(f"cast({column} as string)").collect())
+    """The values of a column; read again where Spark had no Python worker in time, as in ``ended``."""
+    texts = rows.selectExpr(f"cast({column} as string)")
+    for left in reversed(range(WORKER_TRIES)):
+        try:
+            return Counter(int(row[0]) for row in texts.collect())
+        except PySparkException as error:
+            if left == 0 or "failed to connect back" not in str(error):
+                raise
+    raise AssertionError
 
 
 def holds_each_epoch(spark: SparkSession, three: Three) -> None:
