@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from abs_chaos import registry as under_its_old_name
 from abs_clients.avro.registry import Registry
 from abs_clients.avro.settings import RegistrySettings
 from abs_core.errors import OptionError, RefusedError, SchemaError, UnavailableError
@@ -85,10 +84,6 @@ def test_a_version_that_another_client_registered_is_seen_at_once(url: str) -> N
     assert before is not None
     assert after is not None
     assert (before.version, after.version) == (1, 2)
-
-
-def test_tests_of_users_find_the_stand_in_under_its_old_name() -> None:
-    assert under_its_old_name.StandIn is StandIn
 
 
 def test_an_unknown_id_is_named(url: str) -> None:
