@@ -18,7 +18,6 @@ CLAIMS: dict[str, tuple[str, ...]] = {
         "tests/benchmarks/test_bench_situations.py::test_the_page_is_made_from_the_result_and_a_changed_verdict_is_found",
     ),
     "both have the epoch, each row once, or neither": (
-        f"{EPOCHS}::test_killed_after_a_pre_commit_no_target_shows_the_epoch",
         f"{EPOCHS}::test_killed_anywhere_an_epoch_is_in_all_targets_once",
     ),
     "nothing is missing, nothing twice": (
@@ -31,7 +30,7 @@ CLAIMS: dict[str, tuple[str, ...]] = {
         "tests/packaging/test_plugin.py::test_the_lines_of_the_page_say_no_to_sparks_own_kafka_sink_and_yes_to_ours",
     ),
     "crash after the decision:  the next run commits the rest": (
-        f"{EPOCHS}::test_killed_between_the_commits_of_two_targets_the_rest_is_committed",
+        f"{EPOCHS}::test_killed_anywhere_an_epoch_is_in_all_targets_once",
     ),
     "SIGKILL of any process or server": (
         "tests/spark/test_spark_cluster.py::test_an_executor_and_the_driver_are_killed",
@@ -49,7 +48,7 @@ CLAIMS: dict[str, tuple[str, ...]] = {
     ),
     "lost replies": (
         "tests/sinks/delta/test_delta_rivals.py::test_a_commit_whose_reply_is_lost_is_looked_up",
-        "tests/sinks/kafka/test_kafka_losses.py::test_a_loss_at_any_request_loses_and_doubles_nothing",
+        "tests/sinks/kafka/test_kafka_positions.py::test_a_request_or_reply_of_librdkafka_that_is_lost_loses_and_doubles_nothing",
     ),
     "a checkpoint or register that was deleted, moved or": (
         f"{BIRTHS}::test_a_deleted_checkpoint_of_a_job_without_a_name_is_refused",

@@ -221,7 +221,7 @@ class Killing:
         self.failures += 1
         if self._servers.is_one_away:
             time.sleep(_BETWEEN_TRIES_S)
-            return False  # no wonder
+            return False  # the server's absence explains it: it does not count as a failure
         self._failed += 1
         if self._failed > self._most_failures:
             raise UnavailableError(
@@ -270,5 +270,5 @@ def _strike(blow: Blow) -> None:
 
 
 def told_of(blow: Blow) -> str:
-    """For people."""
+    """Which server went away, how, and for how long, as a text for people."""
     return f"{blow.kind} {_WHAT[blow.how]} for {blow.seconds:.1f} s"

@@ -135,17 +135,16 @@ def _content(file: DataFile) -> str | None:
     return repr((file.record_count, file.file_size_in_bytes, repr(file.partition), columns))
 
 
-def _epochs(told: Mapping[str, str], unread: list[str]) -> Iterator[Epoch]:
+def _epochs(properties: Mapping[str, str], unread: list[str]) -> Iterator[Epoch]:
     """Of Kafka Connect, Flink, Spark and this package, by the properties of their snapshots.
 
     Args:
         unread: takes the names of those that cannot be read.
     """
-    flink = (
-        f"Flink job {told.get('flink.job-id', '')}, operator {told.get('flink.operator-id', '')}"
-    )
-    spark = f"Spark query {told.get('spark.sql.streaming.queryId', '')}"
-    for name, value in told.items():
+    operator = properties.get("flink.operator-id", "")
+    flink = f"Flink job {properties.get('flink.job-id', '')}, operator {operator}"
+    spark = f"Spark query {properties.get('spark.sql.streaming.queryId', '')}"
+    for name, value in properties.items():
         try:
             if name.startswith(_OFFSETS):
                 offsets = {place: int(offset) for place, offset in json.loads(value).items()}

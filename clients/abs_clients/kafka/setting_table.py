@@ -29,7 +29,7 @@ class Setting:
         everywhere: both clients heed it, and so does the columnar producer.
         secret: its value may be secret, and is never shown (I9).
         javas: names that only the Java client has for it.
-        hint: what else to know who comes from Java's name.
+        hint: what an error adds for a user who gives Java's name.
     """
 
     name: str

@@ -55,7 +55,7 @@ def _real(kind: Kind, _: TargetColumn) -> Make | None:
 
 
 _REAL_DIGITS = 9
-"""That every real has at most in decimal."""
+"""Significant decimal digits by which each real differs from every other one (IEEE 754 single)."""
 
 
 def _as_real(value: float) -> float:

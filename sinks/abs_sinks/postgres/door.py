@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from abs_sinks.postgres import PostgresGroup, PostgresOptions, PostgresSink
 
 _KEYWORDS = re.compile(r"\bdbname\s*=|\A\s*(host|hostaddr|service)\s*=", re.IGNORECASE)
-"""A place in libpq's keywords, by one that it must have."""
+"""Finds a place that is written in libpq's keywords: it has one of these."""
 
 
 class PostgresSharing(Sharing):

@@ -265,7 +265,7 @@ def check_values(table: pa.Table, options: S3Options) -> None:
 
 
 def to_try(table: pa.Table, fileformat: str) -> list[str]:
-    """The columns that only encoding them can judge."""
+    """The columns of which only a trial encoding tells whether the format can hold them."""
     names = doubtful(table, fileformat)
     return [name for name in names if not _is_plain(table.schema.field(name), table[name])]
 

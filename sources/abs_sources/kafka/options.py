@@ -76,7 +76,8 @@ HEADERS = Option("includeHeaders", boolean, False)
 def _pattern(text: str) -> str:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # of [[: it is taken as it is today
+            # Python warns of "[[", which a later release may read as a nested set; today it is "[".
+            warnings.simplefilter("ignore", FutureWarning)
             re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
         raise ValueError(f"a regular expression ({error})") from error

@@ -11,6 +11,7 @@ import pytest
 
 from abs_clients.kafka import timeouts
 from abs_clients.kafka.producer_ids import init_producer_id
+from abs_core.model import Outcome, Share, Wrote
 from abs_services import KafkaService
 from abs_sinks.kafka.columnar.choice import LIBRDKAFKA
 from abs_sinks.kafka.columnar.sender import ColumnarSender
@@ -25,11 +26,14 @@ from abs_testing import (
     check_positions,
     check_repeats,
 )
+from abs_testing.calls import Loss
+from abs_testing.case import Case, rows
 from abs_testing.engine import QUICK
 from tests import sample
 from tests.fault_proxy.kafka import Api, LossyBroker
 from tests.kit.kafka import TopicHarness, Variant, open_topic
 from tests.kit.kafka_modes import open_attempts, open_log
+from tests.kit.threads import end_kafka_clients
 from tests.planted import planted
 from tests.sample import cut
 from tests.sinks.kafka.buried import buried
@@ -258,3 +262,70 @@ def test_an_answer_about_letters_that_is_guessed_is_found(kafka: KafkaService) -
     letters = partial(buried, kafka.bootstrap, BURYING["2pc"], together=True)
     with planted((ColumnarSender, "_take", guesses), match=r"lacks|differ|not|rows"):
         check_positions(by_requests(letters), choose=produced, varies=VARIES["letters"], at_once=3)
+
+
+ENDS = (Api.END_TXN, Api.DESCRIBE_TRANSACTIONS)
+ASKED = (*ENDS, Api.DESCRIBE_PRODUCERS, Api.LIST_TRANSACTIONS)
+ASKED = (*ASKED, Api.PRODUCE, Api.ADD_PARTITIONS_TO_TXN, Api.INIT_PRODUCER_ID)
+
+
+@pytest.mark.parametrize(
+    ("apis", "size"), [(ENDS, 4), pytest.param(ASKED, 1000, marks=pytest.mark.campaign)]
+)
+def test_a_request_or_reply_of_librdkafka_that_is_lost_loses_and_doubles_nothing(
+    kafka: KafkaService, apis: Sequence[Api], size: int
+) -> None:
+    """Not one that is late: its InitProducerId that comes late is a known limit."""
+
+    def lost(found: Sequence[Position]) -> list[Position]:
+        names = {api.name for api in apis}
+        loses = [p for p in found if p.call in names and p.loss in (Loss.REQUEST, Loss.REPLY)]
+        return cut(loses, size, "Kafka, librdkafka's requests")
+
+    kafka.start()
+    opener = partial(OPENERS["2pc-librdkafka"], kafka.bootstrap)
+    asked_before(opener)
+    print(check_positions(by_requests(opener), choose=lost, at_once=3))
+
+
+def test_a_commit_that_arrives_after_the_id_is_used_again_commits_nothing(
+    kafka: KafkaService,
+) -> None:
+    kafka.start()
+    through = by_requests(partial(OPENERS["2pc-librdkafka"], kafka.bootstrap))
+    with through() as (harness, proxy), Case(harness) as case:
+        _commits_late(case, proxy)
+    end_kafka_clients()  # before the next test: else they would look for the relay
+
+
+def _commits_late(case: Case, proxy: LossyBroker) -> None:
+    run = case.run()
+    shares = run.tasks(0, rows(0, 3))
+    proxy.lose(Loss.DELAY, Api.END_TXN)
+    run.commit(0, shares)
+    assert proxy.fired
+    used = {_held(shares)}
+    open_now: list[Share] = []
+    # Further epochs, until the id of the first is taken again and has a transaction open.
+    for epoch in range(1, 6):
+        open_now = run.tasks(epoch, rows(10 * epoch, 2))
+        if _held(open_now) in used:
+            break
+        run.commit(epoch, open_now)
+    assert _held(open_now) in used, "the id was not used again"
+    proxy.release()
+    wrote = open_now[0]
+    assert isinstance(wrote, Wrote)
+    assert wrote.committable is not None
+    seen = run.committer.inspect([wrote.committable])[wrote.committable.handle]
+    assert seen.outcome is Outcome.PREPARED, "a commit of an older transaction ended a newer one"
+    run.commit(epoch, open_now)
+    expected = [rows(10 * number, 2) for number in range(1, epoch + 1)]
+    case.finished(rows(0, 3), *expected, when="after a commit that arrived late")
+
+
+def _held(shares: list[Share]) -> object:
+    (share,) = shares
+    assert isinstance(share, Wrote)
+    assert share.committable is not None
+    return share.committable.held_as

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -11,14 +11,18 @@ import pytest
 
 from abs_clients.postgres.address import Address
 from abs_sinks.postgres import PostgresSink
+from abs_sinks.postgres.letters.held import StagedLetters
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, Variant, open_table
-from abs_testing import SCHEMA, Calls, Harness, Opener, Position, by_calls
-from abs_testing.calls import PositionOpener
+from abs_testing import SCHEMA, Calls, Harness, Opener, Position, by_calls, check_positions
+from abs_testing.calls import Loss, PositionOpener
+from tests import sample
 from tests.fault_proxy.postgres import LossyProxy
+from tests.planted import planted
 from tests.sample import cut, hand
 from tests.sinks.positions import *  # noqa: F403 - the suite
 from tests.sinks.positions import Lane, in_each
 from tests.sinks.postgres.buried import poisoned
+from tests.sinks.postgres.growing import growing
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(3600)]
 
@@ -62,9 +66,15 @@ def may_wait(position: Position) -> bool:
     return position.name.upper().startswith(tuple(name.upper() for name in HOLDS_A_LOCK))
 
 
+def without_a_column(url: str, variant: Variant) -> AbstractContextManager[TableHarness]:
+    """A table to which the first rows add a column."""
+    return growing(url, variant.name)
+
+
 OPENERS: dict[str, Callable[[str, Variant], PositionOpener]] = {
     "calls": lambda url, variant: by_calls(partial(open_table, url, variant)),
     "messages": partial(by_messages, opener=open_table),
+    "growing": partial(by_messages, opener=without_a_column),
     "letters": partial(by_messages, opener=with_letters),
     "letters-calls": lambda url, variant: by_calls(partial(with_letters, url, variant)),
 }
@@ -111,3 +121,44 @@ def opener(shared_database: str, lane: Lane) -> Opener:
 def through(shared_database: str, lane: Lane) -> PositionOpener:
     _, cell, way = lane.name.split()
     return OPENERS[way](shared_database, VARIANTS[cell])
+
+
+PREPARES, CO_COMMITS = (
+    ("insert into abs", "COMMIT PREPARED abs"),
+    ("BEGIN update abs", "drop table abs"),
+)
+ADDS = ("ALTER TABLE public", "SAVEPOINT added update")
+LOST: dict[tuple[str, str], tuple[str, ...]] = {
+    ("2pc-append", "messages"): PREPARES,
+    ("wal-append", "messages"): CO_COMMITS,
+    ("wal-append", "growing"): (*ADDS, "drop table abs"),
+    **{(cell, "growing"): ADDS for cell in ("2pc-append", "idempotent-upsert", KEEPING[4])},
+    **{(cell, "letters"): ("COMMIT",) for cell in KEEPING if cell.startswith("wal")},
+}
+"""The messages that decide, commit, add a column, or end the search for rows that the table refuses."""
+
+
+def lose(url: str, cell: str, way: str, size: int, *losses: Loss) -> None:
+    def chosen(found: Sequence[Position]) -> list[Position]:
+        named = [p for p in found if p.call in LOST[cell, way] and p.loss in losses]
+        return cut(named, size, f"PostgreSQL {cell} {way}")
+
+    print(cell, way, check_positions(OPENERS[way](url, VARIANTS[cell]), choose=chosen))
+
+
+@pytest.mark.parametrize("size", [2, pytest.param(100, marks=pytest.mark.campaign)])
+@pytest.mark.parametrize(("cell", "way"), LOST)
+def test_a_loss_at_a_decision_a_new_column_or_a_mark_loses_and_doubles_nothing(
+    shared_database: str, cell: str, way: str, size: int
+) -> None:
+    lose(shared_database, cell, way, size, Loss.REQUEST, Loss.REPLY)
+
+
+@sample.cases(1)
+@pytest.mark.parametrize("cell", [cell for cell, way in LOST if way == "letters"])
+def test_marks_of_refused_rows_whose_reply_is_guessed_are_found(
+    shared_database: str, cell: str
+) -> None:
+    """No reply is taken for nothing marked: the rows that are good then are all that is written."""
+    with planted((StagedLetters, "check", lambda *_: None)):
+        lose(shared_database, cell, "letters", 100, Loss.REPLY)

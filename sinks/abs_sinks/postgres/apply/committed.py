@@ -72,7 +72,11 @@ def noting(changes: Changes, winners: sql.Composable, fine: sql.Composable) -> l
 
 
 def error_of(changes: Changes, which: str) -> SourceWentBackError:
-    """The error for changes of which the first is named so."""
+    """The error for such changes.
+
+    Args:
+        which: names the first of them, by key and position.
+    """
     table = changes.plan.table.label
     forget = (
         f"DROP TABLE {changes.positions.as_string()}"

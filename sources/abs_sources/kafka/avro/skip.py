@@ -13,7 +13,7 @@ from abs_clients.avro.schema import Node
 from abs_sources.kafka.avro.leaves import width
 
 Skip = Callable[[memoryview, int], int]
-"""The place after the value at a place; raises IndexError or ValueError where there is none."""
+"""The offset behind the value at an offset; raises IndexError or ValueError where none is there."""
 
 
 def skipping(node: Node) -> Skip:
