@@ -264,9 +264,11 @@ def test_an_answer_about_letters_that_is_guessed_is_found(kafka: KafkaService) -
         check_positions(by_requests(letters), choose=produced, varies=VARIES["letters"], at_once=3)
 
 
-ENDS = (Api.END_TXN, Api.DESCRIBE_TRANSACTIONS)
-ASKED = (*ENDS, Api.DESCRIBE_PRODUCERS, Api.LIST_TRANSACTIONS)
-ASKED = (*ASKED, Api.PRODUCE, Api.ADD_PARTITIONS_TO_TXN, Api.INIT_PRODUCER_ID)
+ENDS: Sequence[Api] = (Api.END_TXN, Api.DESCRIBE_TRANSACTIONS)
+ASKED: Sequence[Api] = (
+    *(*ENDS, Api.DESCRIBE_PRODUCERS, Api.LIST_TRANSACTIONS),
+    *(Api.PRODUCE, Api.ADD_PARTITIONS_TO_TXN, Api.INIT_PRODUCER_ID),
+)
 
 
 @pytest.mark.parametrize(
@@ -292,9 +294,14 @@ def test_a_commit_that_arrives_after_the_id_is_used_again_commits_nothing(
     kafka: KafkaService,
 ) -> None:
     kafka.start()
-    through = by_requests(partial(OPENERS["2pc-librdkafka"], kafka.bootstrap))
-    with through() as (harness, proxy), Case(harness) as case:
-        _commits_late(case, proxy)
+    with (
+        OPENERS["2pc-librdkafka"](kafka.bootstrap) as harness,
+        LossyBroker(kafka.bootstrap) as proxy,
+    ):
+        harness.through(proxy.bootstrap)
+        with Case(harness) as case:
+            _commits_late(case, proxy)
+        harness.let_go()
     end_kafka_clients()  # before the next test: else they would look for the relay
 
 
