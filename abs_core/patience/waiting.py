@@ -92,7 +92,11 @@ class Wait:
         self._told, self._next = True, now + AGAIN_SECONDS
         _log.warning(
             "%s%s for %s for %.0f s now, %.0f s at most%s",
-            *(self._job, how, self._system, now - self._began, self._limit),
+            self._job,
+            how,
+            self._system,
+            now - self._began,
+            self._limit,
             f": {self._why}" if self._why else "",
         )
 

@@ -206,7 +206,8 @@ class StoreKeeper:
             _log.warning(
                 "job %s keeps states as pickles: %s; anyone who can write to its snapshot store "
                 "can run code in the job",
-                *(self.graph.name, ", ".join(new)),
+                self.graph.name,
+                ", ".join(new),
             )
 
     def decide(self, checkpoint: int, handles: Sequence[Committable], fingerprint: str) -> None:
@@ -233,7 +234,9 @@ class StoreKeeper:
             _log.warning(
                 "job %s, checkpoint %d: data that is no longer needed could not be deleted; "
                 "nothing is lost, and the next checkpoint tries again: %s",
-                *(self.graph.name, checkpoint, error),
+                self.graph.name,
+                checkpoint,
+                error,
                 exc_info=not isinstance(error, AbsError),
             )
 
@@ -265,7 +268,9 @@ class StoreKeeper:
                 "job %s continues without the sinks %s, by consent. All decided epochs are "
                 "committed; %s may still be in doubt in their targets: `abs in-doubt list` shows "
                 "them; a start with the sink under its old id, or `abs in-doubt abort`, ends them",
-                *(state.job, sinks, left),
+                state.job,
+                sinks,
+                left,
             )
 
     def _check_records(
@@ -313,7 +318,10 @@ class StoreKeeper:
             _log.warning(
                 "job %s goes back from checkpoint %s to %d, by consent: the sinks have committed "
                 "%d rows or more since, which are written again",
-                *(state.job, last, wanted, rows),
+                state.job,
+                last,
+                wanted,
+                rows,
             )
             return
         recent = state.record(wanted)

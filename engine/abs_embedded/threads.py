@@ -148,7 +148,9 @@ class Execution:
             _log.warning(
                 "job %s: %s failed while the run was ending; the next run begins from the last "
                 "decision: %s",
-                *(self.job.graph.name, task, error),
+                self.job.graph.name,
+                task,
+                error,
                 exc_info=error,
             )
 
@@ -220,7 +222,9 @@ class Execution:
         self._restarts += 1
         _log.warning(
             "restore %d of %d in a row, of every operator connected with the failed one: %s",
-            *(row, self.job.restarts, cause),
+            row,
+            self.job.restarts,
+            cause,
             exc_info=cause,
         )
         reached = self.coordinator.state

@@ -159,7 +159,8 @@ def stop_queries(context: SparkContext) -> None:
         if thread.is_alive():
             _log.warning(
                 "the query %s was not stopped within %.0f s: what it has open, its next start ends",
-                *(name, _SECONDS),
+                name,
+                _SECONDS,
             )
 
 

@@ -67,7 +67,9 @@ class Lineage:
         except queue.Full:
             _log.warning(
                 "job %s: epoch %d is not told to OpenLineage: %d epochs wait for its collector",
-                *(event.job, event.epoch, _MAX_WAITING),
+                event.job,
+                event.epoch,
+                _MAX_WAITING,
             )
             return
         sent.wait(_SECONDS)

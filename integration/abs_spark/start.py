@@ -111,7 +111,8 @@ class Start:
             _log.info(
                 "job %s: %d sinks under one decision: after recovery an epoch is in all of them or in "
                 "none; while it commits, one may show it before another",
-                *(self.job, len(self.targets.names)),
+                self.job,
+                len(self.targets.names),
             )
 
     def observer(self) -> Observer:

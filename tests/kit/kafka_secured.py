@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from abs_services.java import find_java
-from abs_services.native.kafka import NativeKafka, ServerIdentity, new_cluster_id
+from abs_services.native.kafka import NativeKafka, ServerIdentity
 from abs_services.native.lifecycle import Command
 from abs_services.processes import clean_environment, free_ports, run_tool
+from abs_services.settings import new_cluster_id
 
 MECHANISM = "SCRAM-SHA-512"
 

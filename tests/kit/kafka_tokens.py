@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from abs_services.native.kafka import NativeKafka, ServerIdentity, new_cluster_id
+from abs_services.native.kafka import NativeKafka, ServerIdentity
 from abs_services.native.lifecycle import Command
 from abs_services.processes import free_ports
+from abs_services.settings import new_cluster_id
 from tests.kit.token_server import TokenServer
 
 REAUTH_SECONDS = 20

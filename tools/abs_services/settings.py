@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import secrets
 from collections.abc import Mapping
 
 POSTGRES: Mapping[str, str] = {
@@ -71,3 +73,11 @@ def s3_credentials(access_key: str, secret_key: str) -> Mapping[str, object]:
             }
         ]
     }
+
+
+def new_cluster_id() -> str:
+    """Like Kafka's random uuids: 16 bytes, URL-safe base64, no padding, no leading dash."""
+    made = "-"
+    while made.startswith("-"):
+        made = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
+    return made

@@ -64,7 +64,9 @@ class FailedBatch:
             _log.warning(
                 "job %s: batch %d failed, and this cannot be recorded in the checkpoint (%s): if the "
                 "query continues, audit the target before you restart the query",
-                *(self._job, batch, str(error)[:200]),
+                self._job,
+                batch,
+                str(error)[:200],
             )
 
     def forget(self) -> None:

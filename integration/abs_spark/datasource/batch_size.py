@@ -104,5 +104,8 @@ class BatchSizes:
             _log.info(
                 "query %s is faster from now on: Spark hands Python %d rows of about %.0f bytes at a "
                 "time, and measures none; set %s in the session to keep Spark's own way",
-                *(query, rows, size, BYTES),
+                query,
+                rows,
+                size,
+                BYTES,
             )

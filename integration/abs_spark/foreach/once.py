@@ -147,7 +147,8 @@ def _tell_not_written(epoch: OwnEpoch, promise: Promise) -> None:
     if promise is Promise.AT_MOST_ONCE and epoch.begin is not None:
         _log.warning(
             "job %s: epoch %d was begun before, and is not written again: it may be missing",
-            *(epoch.state.job, epoch.number),
+            epoch.state.job,
+            epoch.number,
         )
 
 

@@ -116,7 +116,8 @@ def tell_of_speed(spark: Any) -> None:
     show_logs()
     logging.getLogger("abs_spark.start").info(
         "large epochs of a format are faster with %s=%d in the session; not with rows of 100 kB",
-        *(_BYTES, 2**31 - 1),
+        _BYTES,
+        2**31 - 1,
     )
 
 

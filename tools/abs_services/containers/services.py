@@ -25,13 +25,13 @@ from abs_services.contracts import (
     Services,
 )
 from abs_services.databases import DATABASE, ROLE, ensure_role, postgres_url
-from abs_services.native.kafka import new_cluster_id
 from abs_services.settings import (
     KAFKA,
     KAFKA_READY,
     POSTGRES,
     S3_FLAGS,
     S3_STOP_S,
+    new_cluster_id,
     s3_credentials,
 )
 

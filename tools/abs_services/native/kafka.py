@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import os
-import secrets
 import shlex
 import signal
 from collections.abc import Mapping, Sequence
@@ -21,7 +19,7 @@ from abs_services.native.kafka_jars import broker_jars
 from abs_services.native.lifecycle import Command, NativeService
 from abs_services.paths import cache_folder
 from abs_services.processes import free_ports, run_tool
-from abs_services.settings import KAFKA, KAFKA_READY
+from abs_services.settings import KAFKA, KAFKA_READY, new_cluster_id
 
 _JVM = ("-Xms256m", "-Xmx1g", "-XX:+UseSerialGC", "-Djava.awt.headless=true")
 
@@ -131,11 +129,3 @@ class NativeKafka(NativeService[ServerIdentity], KafkaService):
 
     def _is_ready(self) -> bool:
         return KAFKA_READY in self.said()
-
-
-def new_cluster_id() -> str:
-    """Like Kafka's random uuids: 16 bytes, URL-safe base64, no padding, no leading dash."""
-    made = "-"
-    while made.startswith("-"):
-        made = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
-    return made

@@ -235,7 +235,10 @@ def tell(
     applied.info(
         "table %s: %d changes; %d rows written, %d deleted; the other changes are not newer than what "
         "was applied, or a later one of their key came with them",
-        *(table, came, written, deleted),
+        table,
+        came,
+        written,
+        deleted,
     )
 
 
