@@ -17,19 +17,37 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import ancestors_of
 from pyiceberg.transforms import BucketTransform, DayTransform, UnknownTransform
 
+from abs_clients.iceberg.catalogs import _Parsed
 from abs_clients.iceberg.table import IcebergSnapshot, IcebergTable, _slim
 from abs_clients.s3.server import Server
 from abs_core.errors import ConfigError, OptionError, RefusedError, SchemaError, UnavailableError
 from abs_sinks.iceberg import IcebergOptions
 from abs_sinks.lake.table import AddedFile, Mark
 from tests.kit.http import serving
+from tests.planted import planted
 from tests.sinks.iceberg.harness import catalog_in
 
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string())])
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Each metadata file that the library has parsed."""
+    files = list[str]()
+    parse = FromInputFile.table_metadata
+
+    def counted(file: Any, *given: Any) -> TableMetadata:
+        files.append(file.location)
+        return parse(file, *given)
+
+    monkeypatch.setattr(FromInputFile, "table_metadata", counted)
+    return files
 
 
 @pytest.fixture
@@ -409,3 +427,68 @@ def test_an_sql_catalog_names_the_extra_that_it_needs_and_opens_with_it(tmp_path
 
     assert "pip install 'abs-sinks[iceberg-sql]', if its type is sql" in opened("without")
     assert opened("with") == "None\n"
+
+
+def test_a_commit_parses_no_metadata_but_those_of_others(
+    table: IcebergTable, parsed: list[str]
+) -> None:
+    """They grow with each snapshot: parsed for each look, they made a trend."""
+    snapshot(table)
+    parsed.clear()
+    for version in range(1, 4):
+        file = file_of(table, "day=a", f"{version}.parquet", "a", version)
+        assert snapshot(table).add([file], mark(version))
+        assert snapshot(table).version_of("abs-a-0") == version
+    assert parsed == []
+    foreign(table).append(pa.table({"id": [9], "day": ["a"]}, schema=SCHEMA))
+    newest = foreign(table).metadata_location
+    parsed.clear()
+    for _ in range(2):
+        assert snapshot(table).version_of("abs-a-0") == 3
+    assert parsed == [newest]
+    assert ids(table) == [1, 2, 3, 9]
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_metadata_that_are_kept_are_those_of_the_file(table: IcebergTable, version: str) -> None:
+    catalog = load_catalog("default", **dict(table.given))
+    catalog.drop_table("db.events")
+    catalog.create_table("db.events", SCHEMA, properties={"format-version": version})
+    table.widen(pa.schema([("more", pa.list_(pa.int32()))]))
+    assert snapshot(table)._table.metadata == foreign(table).metadata
+    for number in range(1, 4):
+        file = file_of(table, "x", f"{number}.parquet", "a", number)
+        column = pa.schema([(f"c{number}", pa.decimal128(9, 2))])
+        assert snapshot(table).add([file], mark(number), column)
+        assert snapshot(table)._table.metadata == foreign(table).metadata
+
+
+def test_metadata_whose_file_is_gone_are_not_used(table: IcebergTable) -> None:
+    """As of a bucket that was restored, and a catalog that was not."""
+    file = Path(snapshot(table)._table.metadata_location.removeprefix("file://"))
+    there = file.read_bytes()
+    snapshot(table)
+    file.unlink()
+    with pytest.raises(RefusedError, match="A file of the table is gone"):
+        table.load()
+    file.write_bytes(there.replace(b'"last-column-id":2', b'"last-column-id":12'))
+    assert snapshot(table)._table.metadata.last_column_id == 12
+
+
+def test_a_planted_state_of_before_is_found(table: IcebergTable, parsed: list[str]) -> None:
+    read = _Parsed.__call__
+
+    def first_one(self: _Parsed, row: Any) -> Table:
+        kept = self.states.get(("db", "events"))
+        if kept is None:
+            return read(self, row)
+        return Table(
+            ("db", "events"),
+            kept.metadata,
+            kept.place,
+            self._catalog._load_file_io(),
+            self._catalog,
+        )
+
+    with planted((_Parsed, "__call__", first_one)):
+        test_a_commit_parses_no_metadata_but_those_of_others(table, parsed)

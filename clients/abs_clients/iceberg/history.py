@@ -85,10 +85,10 @@ def is_ancestor(metadata: TableMetadata, place: str) -> bool | None:
     kept = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     lineage: list[Snapshot] = []
     while current is not None and current in kept:
+        if current == identity:
+            return True
         lineage.append(kept[current])
         current = kept[current].parent_snapshot_id
-    if any(snapshot.snapshot_id == identity for snapshot in lineage):
-        return True
     if sequence == 0:  # format version 1 has no numbers
         there = kept.get(identity)
         before = there is not None and any(s.timestamp_ms < there.timestamp_ms for s in lineage)

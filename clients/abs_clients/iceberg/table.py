@@ -13,28 +13,28 @@ The project leans on these behaviours of the library, see ``tests/clients/test_i
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, cast
 
 import pyarrow as pa
-from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
     ForbiddenError,
     NoSuchTableError,
-    NotInstalledError,
     TableAlreadyExistsError,
     ValidationError,
 )
 from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException
 from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
 
 from abs_clients.iceberg.append import append
+from abs_clients.iceberg.catalogs import keep, opened
 from abs_clients.iceberg.entries import Added, Entries, added, file_schema, misfits
 from abs_clients.iceberg.errors import ConflictError, mapped, text_of
 from abs_clients.iceberg.history import history_of, is_ancestor
@@ -46,10 +46,10 @@ from abs_clients.iceberg.problems import (
     notes_of,
     problems_of,
 )
-from abs_clients.iceberg.vended import KEY, server_of, store_properties, vended
+from abs_clients.iceberg.vended import KEY, server_of, vended
 from abs_clients.s3.server import Server, Vended
 from abs_clients.tablelog import TableHistory
-from abs_core.errors import ConfigError, RefusedError, SchemaError
+from abs_core.errors import RefusedError, SchemaError
 from abs_core.strictjson import reading
 
 _NONE = pa.schema([])
@@ -182,7 +182,7 @@ class IcebergTable:
 
     def _opened(self) -> Catalog:
         # A connection must not be shared with a forked process.
-        return _catalog(os.getpid(), self.catalog, self.given, self.server)
+        return opened(os.getpid(), self.catalog, self.given, self.server)
 
 
 def _typeless(error: Exception) -> SchemaError:
@@ -249,17 +249,20 @@ class IcebergSnapshot:
         return Entries(self._table.metadata)
 
     def version_of(self, application: str) -> int | None:
-        # A person may remove the property, and snapshots expire: either tells it.
-        summaries = (snapshot.summary for snapshot in self._table.metadata.snapshots)
-        entries = [one.additional_properties for one in summaries if one is not None]
-        versions = (one.get(application) for one in (self._table.properties, *entries))
+        # A person may remove the property or set it back, and snapshots expire: either tells it.
+        # Where it and the newest snapshot with a version agree, older ones are not looked at.
+        told = self._table.properties.get(application)
+        versions = [told]
+        for snapshot in reversed(self._table.metadata.snapshots):
+            versions.append(_told(snapshot).get(application))
+            if versions[-1] is not None and versions[-1] == told:
+                break
         return max((int(version) for version in versions if version is not None), default=None)
 
     def place_of(self, mark: Any) -> str | None:
         """Sequence number and id of the mark's snapshot; None if it has expired."""
         for snapshot in reversed(self._table.metadata.snapshots):
-            properties = {} if snapshot.summary is None else snapshot.summary.additional_properties
-            if properties.get(mark.application) == str(mark.version):
+            if _told(snapshot).get(mark.application) == str(mark.version):
                 return f"{snapshot.sequence_number or 0} {snapshot.snapshot_id}"
         return None
 
@@ -317,6 +320,11 @@ class IcebergSnapshot:
         transaction.commit_transaction()
 
 
+def _told(snapshot: Snapshot) -> Mapping[str, str]:
+    """What a commit said of itself."""
+    return {} if snapshot.summary is None else snapshot.summary.additional_properties
+
+
 def _added(metadata: TableMetadata, file: Any, path: str) -> Added:
     with reading("The entry of a file", "do not delete the register: restore it"):
         try:
@@ -342,11 +350,13 @@ class _Keeping:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._catalog, name)
 
-    def commit_table(self, *commit: Any) -> Any:
+    def commit_table(self, table: Table, *changes: Any) -> Any:
         try:
-            return self._catalog.commit_table(*commit)
+            answer = self._catalog.commit_table(table, *changes)
         except CommitFailedException as error:
             raise ConflictError from error
+        keep(self._catalog, table, answer)
+        return answer
 
 
 def _slim(metadata: TableMetadata) -> TableMetadata:
@@ -361,40 +371,3 @@ def _slim(metadata: TableMetadata) -> TableMetadata:
     if TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED not in metadata.properties:
         slim["metadata_log"] = []
     return metadata.model_copy(update=slim)
-
-
-@lru_cache(maxsize=64)
-def _catalog(
-    process: int, name: str, given: tuple[tuple[str, str], ...], server: Server
-) -> Catalog:
-    seconds = f"{server.timeout:.0f}"
-    properties = {"s3.request-timeout": seconds, "s3.connect-timeout": seconds, **dict(given)}
-    of_store, missing = store_properties(server)
-    properties = {**of_store, **properties}
-    try:
-        opened = load_catalog(name, **properties)
-    except NotInstalledError as error:
-        raise ConfigError(
-            f"The Iceberg catalog {name} needs a package that is not installed: {text_of(error)}.",
-            remedy="pip install 'abs-sinks[iceberg-sql]', if its type is sql; of another type, what "
-            "pyiceberg names. For a job, in Spark's Python on the driver and on every executor.",
-        ) from error
-    except ValueError as error:
-        raise ConfigError(
-            f"The Iceberg catalog {name} cannot be opened: {type(error).__name__}.",
-            remedy="give its properties as catalog.type (sql, rest, glue, hive), catalog.uri and so "
-            "on, or by its name in pyiceberg's configuration file.",
-        ) from error
-    # By its name: its module loads sqlalchemy, which comes with the extra iceberg-sql alone.
-    if opened.properties.get("py-catalog-impl") or type(opened).__name__ == "InMemoryCatalog":
-        raise ConfigError(
-            f"The Iceberg catalog {name} is a {type(opened).__name__}, of which it is not known that "
-            "it compares and sets for all processes.",
-            remedy="use a catalog of type sql, rest, glue or hive.",
-        )
-    if missing is not None and not isinstance(opened, RestCatalog):  # which may vend credentials
-        raise missing
-    if isinstance(opened, RestCatalog):
-        session: Any = opened._session
-        session.request = partial(session.request, timeout=server.timeout)  # it waits for ever
-    return opened

@@ -22,9 +22,10 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTra
 from pyiceberg.types import DecimalType, LongType
 
 from abs_clients.iceberg import problems
-from abs_core.errors import RefusedError, SchemaError
+from abs_core.errors import AbsError, RefusedError, SchemaError
 from abs_sinks.lake.table import Mark
 from abs_testing.engine import Run
+from tests.planted import Bug, Plant, planted
 from tests.sinks.lake.job import Job, batch
 from tests.sinks.lake.test_lake_tables_of_others import (
     iceberg,
@@ -380,12 +381,12 @@ def test_a_constraint_before_the_decision_is_refused(tmp_path: Path) -> None:
 # Planted.
 
 
-def properties_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(problems, "_NUMBERS", ())
+def properties_are_not_looked_at(plant: Plant) -> None:
+    plant(problems, "_NUMBERS", ())
 
 
-def summaries_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Summary, "additional_properties", property(lambda self: {}))
+def summaries_are_not_looked_at(plant: Plant) -> None:
+    plant(Summary, "additional_properties", property(lambda self: {}))
 
 
 damaged = test_a_property_that_is_damaged_after_the_decision_is_named_and_the_remedy_works
@@ -393,15 +394,9 @@ removed = test_a_mark_that_somebody_removes_from_the_properties_does_not_write_a
 
 
 @pytest.mark.parametrize(
-    ("plant", "check"),
+    ("bug", "check"),
     [(properties_are_not_looked_at, damaged), (summaries_are_not_looked_at, removed)],
 )
-def test_a_planted_defect_is_found(
-    plant: Callable[[pytest.MonkeyPatch], None],
-    check: Callable[[Path], Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    plant(monkeypatch)
-    with pytest.raises((Exception, pytest.fail.Exception)):
+def test_a_planted_defect_is_found(bug: Bug, check: Callable[[Path], None], tmp_path: Path) -> None:
+    with planted(bug, by=(AbsError, AssertionError, pytest.fail.Exception)):
         check(tmp_path)

@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 import psycopg
 import pytest
 
-from abs_clients.iceberg import table as iceberg_table
+from abs_clients.iceberg import catalogs
 from abs_services import S3Service
 from abs_sinks.delta import DeltaSink
 from abs_sinks.iceberg import IcebergSink
@@ -78,7 +78,7 @@ def to_the_catalog(folder: Path, database: str) -> PositionOpener:
             options = replace(harness.options, properties=tuple(sorted(lossy.items())))
             harness.new_sink = partial(IcebergSink, options, SCHEMA)
             yield harness, relay
-        iceberg_table._catalog.cache_clear()  # with the connections of this table's catalogs
+        catalogs.opened.cache_clear()  # with the connections of this table's catalogs
         gc.collect()
 
     return opened
@@ -111,7 +111,7 @@ def to_the_rest_catalog(folder: Path, rest: Mapping[str, str]) -> PositionOpener
             options = replace(harness.options, properties=tuple(sorted(lossy.items())))
             harness.new_sink = partial(IcebergSink, options, SCHEMA)
             yield harness, CatalogCalls(proxy)
-        iceberg_table._catalog.cache_clear()
+        catalogs.opened.cache_clear()
 
     return opened
 

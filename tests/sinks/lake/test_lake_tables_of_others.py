@@ -37,7 +37,7 @@ from pyiceberg.types import (
 
 from abs_clients.iceberg import problems
 from abs_core.certificate import MemoryCertificates
-from abs_core.errors import RefusedError, RegisterLostError, SchemaError
+from abs_core.errors import AbsError, RefusedError, RegisterLostError, SchemaError
 from abs_core.registers import FileRegister
 from abs_sinks.iceberg import IcebergSink
 from abs_sinks.lake import committer
@@ -45,6 +45,7 @@ from abs_sinks.lake.table import Mark
 from abs_testing.cuts import Cut, Halted
 from abs_testing.engine import Run
 from tests.kit.random_values import shown
+from tests.planted import planted
 from tests.sinks.lake.job import Job, batch
 from tests.sinks.lake.test_lake_readers import duckdb_at
 from tests.spark.lake_spark import ask_with_file
@@ -594,31 +595,15 @@ def test_a_table_of_version_3_is_refused_and_keeps_what_is_decided(
 # Planted.
 
 
-def place_is_not_compared(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(committer, "LOCATION", "not told")
-
-
-def nulls_are_not_compared(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(committer, "REQUIRED", "not told")
-
-
 located_anew = test_a_location_that_changes_beside_a_job_is_refused_and_the_remedy_works
 required = test_a_column_that_must_not_be_null_any_more_keeps_decided_nulls_out
 
 
-@pytest.mark.parametrize(
-    ("plant", "check"),
-    [
-        (place_is_not_compared, located_anew),
-        (nulls_are_not_compared, required),
-    ],
-)
-def test_a_planted_defect_is_found(
-    plant: Callable[[pytest.MonkeyPatch], None],
-    check: Callable[[Path], None],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(("told", "check"), [("LOCATION", located_anew), ("REQUIRED", required)])
+def test_what_a_decision_does_not_tell_is_noticed(
+    told: str, check: Callable[[Path], None], tmp_path: Path
 ) -> None:
-    plant(monkeypatch)
-    with pytest.raises((Exception, pytest.fail.Exception)):
+    with planted(
+        (committer, told, "not told"), by=(AbsError, AssertionError, pytest.fail.Exception)
+    ):
         check(tmp_path)
