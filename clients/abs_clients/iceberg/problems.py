@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
+import pyarrow as pa
 from pyiceberg.avro.codecs import CODEC_MAPPING_ICEBERG_TO_AVRO, KNOWN_CODECS
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.utils.properties import property_as_bool, property_as_int
 
 from abs_clients.iceberg.partitions import unwritable
-from abs_core.errors import ConfigError, OptionError, RefusedError
+from abs_core.errors import ConfigError, OptionError, RefusedError, SchemaError
 
 Problem = tuple[str, str]
 
@@ -23,6 +24,12 @@ _SIGNER, _SIGNING = "s3.signer", "s3.remote-signing-enabled"
 
 _ENCRYPTION = "encryption.key-id"
 """The property of a table whose files are encrypted by a key of its own."""
+
+_TAKEN = (
+    *("_deleted", "_file", "_last_updated_sequence_number", "_partition", "_pos", "_row_id"),
+    "_spec_id",
+)
+"""Columns that each table has for Iceberg (Java's ``MetadataColumns``)."""
 
 _NUMBERS = (
     TableProperties.MANIFEST_TARGET_SIZE_BYTES,
@@ -118,6 +125,20 @@ def check_location(location: str) -> None:
         raise OptionError(
             f"The location {location} has {sign!r}, at which pyiceberg cuts it off.",
             remedy="give the warehouse, or the table, a location without it.",
+        )
+
+
+def check_names(columns: pa.Schema) -> None:
+    """Refuse new columns that make a table unreadable for Spark.
+
+    Raises:
+        SchemaError: a name is one of Iceberg's own.
+    """
+    if taken := [name for name in columns.names if name in _TAKEN]:
+        raise SchemaError(
+            f"Iceberg has a meaning for the names {', '.join(taken)}: Spark reads no table with such a "
+            "column.",
+            remedy="rename the columns in Spark.",
         )
 
 

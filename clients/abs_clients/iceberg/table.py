@@ -43,6 +43,7 @@ from abs_clients.iceberg.problems import (
     Problem,
     check_commit,
     check_location,
+    check_names,
     notes_of,
     problems_of,
 )
@@ -96,6 +97,7 @@ class IcebergTable:
 
     def check_may_create(self, schema: pa.Schema) -> None:
         """Raise as ``create``; RefusedError, too, if the namespace is missing."""
+        check_names(schema)
         namespace = self.name.rpartition(".")[0]
         doing = f"looking for the namespace {namespace} of the Iceberg table {self.name}"
         # A catalog may let nobody look into namespaces: then the creation tells.
@@ -147,7 +149,11 @@ class IcebergTable:
         """Add columns that the table lacks, so that they have ids before files are written.
 
         A lost race with another change does nothing: load again and look.
+
+        Raises:
+            SchemaError: Iceberg has a name for itself.
         """
+        check_names(columns)
         with mapped(f"adding columns to the Iceberg table {self.name}"):
             table = self._loaded()
             table.catalog = cast("Catalog", _Keeping(table.catalog))

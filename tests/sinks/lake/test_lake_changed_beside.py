@@ -63,6 +63,19 @@ def test_a_second_column_that_differs_by_case_alone_is_ignored(kind: str, tmp_pa
     assert job.rows() == rows(1, 2).to_pylist()
 
 
+@pytest.mark.parametrize("name", ["_file", "_row_id", "_partition"])
+def test_a_new_column_of_a_name_that_iceberg_keeps_is_refused(name: str, tmp_path: Path) -> None:
+    """Spark reads no table with it."""
+    job = Job("iceberg", tmp_path)
+    mine = rows(1).append_column(name, pa.array([1]))
+    with pytest.raises(SchemaError, match=f"has a meaning for the names {name}"):
+        job.epoch(0, mine)
+    job.epoch(0, rows(1))
+    with pytest.raises(SchemaError, match=f"has a meaning for the names {name}"):
+        job.epoch(1, mine, schemachange="add")
+    assert job.rows() == rows(1).to_pylist()
+
+
 # Columns.
 
 
