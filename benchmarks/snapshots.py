@@ -34,8 +34,8 @@ from tests.kit.rest_catalog import rest_catalog
 from tests.sinks.iceberg.harness import catalog_in
 
 NUMBERS, ROUNDS, WARM_UP = (1, 100, 500, 1000, 2000), 9, 2
-KEPT = 100
-"""Snapshots that an expiry leaves of the most."""
+EXPIRED = (500, 100)
+"""A table with so many, of which pyiceberg's expiry leaves the second number; it takes a while."""
 
 
 def with_snapshots(catalog: Catalog, name: str, number: int, folder: Path) -> None:
@@ -128,7 +128,7 @@ def main() -> None:
             given = catalog_in(folder)
         catalog = load_catalog("default", **given)
         table = Table("snapshots", "CPU ms of an epoch's commit", "of pyiceberg's append")
-        for number, kept in [*zip(NUMBERS, NUMBERS, strict=True), (NUMBERS[-1], KEPT)]:
+        for number, kept in [*zip(NUMBERS, NUMBERS, strict=True), EXPIRED]:
             ms = costs(catalog, given, number, kept, folder)
             name = str(number) if kept == number else f"{number}, {kept} of them kept"
             table.add_row(name, *(f"{one:.0f}" for one in ms))

@@ -29,7 +29,7 @@ _TAKEN = (
     *("_deleted", "_file", "_last_updated_sequence_number", "_partition", "_pos", "_row_id"),
     "_spec_id",
 )
-"""Columns that each table has for Iceberg (Java's ``MetadataColumns``)."""
+"""Columns that each table has for Iceberg (MetadataColumns in Java)."""
 
 _NUMBERS = (
     TableProperties.MANIFEST_TARGET_SIZE_BYTES,

@@ -257,18 +257,18 @@ class IcebergSnapshot:
     def version_of(self, application: str) -> int | None:
         # A person may remove the property or set it back, and snapshots expire: either tells it.
         # Where it and the newest snapshot with a version agree, older ones are not looked at.
-        told = self._table.properties.get(application)
-        versions = [told]
+        version = self._table.properties.get(application)
+        versions = [version]
         for snapshot in reversed(self._table.metadata.snapshots):
-            versions.append(_told(snapshot).get(application))
-            if versions[-1] is not None and versions[-1] == told:
+            versions.append(_summary(snapshot).get(application))
+            if version is not None and versions[-1] == version:
                 break
-        return max((int(version) for version in versions if version is not None), default=None)
+        return max((int(one) for one in versions if one is not None), default=None)
 
     def place_of(self, mark: Any) -> str | None:
         """Sequence number and id of the mark's snapshot; None if it has expired."""
         for snapshot in reversed(self._table.metadata.snapshots):
-            if _told(snapshot).get(mark.application) == str(mark.version):
+            if _summary(snapshot).get(mark.application) == str(mark.version):
                 return f"{snapshot.sequence_number or 0} {snapshot.snapshot_id}"
         return None
 
@@ -326,7 +326,7 @@ class IcebergSnapshot:
         transaction.commit_transaction()
 
 
-def _told(snapshot: Snapshot) -> Mapping[str, str]:
+def _summary(snapshot: Snapshot) -> Mapping[str, str]:
     """What a commit said of itself."""
     return {} if snapshot.summary is None else snapshot.summary.additional_properties
 
