@@ -67,7 +67,7 @@ class Tree:
         metadata: Any = SimpleNamespace(
             current_snapshot_id=self.main, snapshots=list(map(shown, self.kept))
         )
-        return history.is_ancestor(metadata, number if self.numbered else 0, number)
+        return history.is_ancestor(metadata, f"{number if self.numbered else 0} {number}")
 
 
 def grown(random: Random) -> Tree:
@@ -115,7 +115,8 @@ def test_a_table_that_was_rolled_back_or_replaced_is_told_where_nothing_has_expi
 
 
 def test_a_tag_that_is_taken_for_a_rollback_is_found() -> None:
-    def by_what_is_kept(metadata: Any, sequence: int, identity: int) -> bool | None:
+    def by_what_is_kept(metadata: Any, place: str) -> bool | None:
+        identity = int(place.split()[1])
         kept = {each.snapshot_id: each for each in metadata.snapshots}
         at = metadata.current_snapshot_id
         while at in kept and at != identity:
