@@ -75,13 +75,36 @@ def check_years(array: pa.Array, column: str) -> None:
     refuse(Reason(Code.OUT_OF_RANGE, column, why, "correct or filter them in Spark"), outside)
 
 
+# Of the years -32767 to 32767: for others Arrow writes a message in place of a text.
+_FIRST_WRITTEN, _LAST_WRITTEN = -12_687_428, 11_248_737
+_DAY_US = 24 * _HOUR_US
+
+
+def check_written(array: pa.Array, column: str) -> None:
+    """Refuse plain days and moments of which Arrow has no text; other values pass.
+
+    Raises:
+        BadValuesError: of the rows.
+    """
+    if pa.types.is_date32(array.type):
+        ticks, unit = array.view(pa.int32()), 1
+    elif pa.types.is_timestamp(array.type):
+        ticks, unit = array.view(pa.int64()), _DAY_US
+    else:
+        return
+    late = pc.greater_equal(ticks, (_LAST_WRITTEN + 1) * unit)
+    outside = pc.or_(pc.less(ticks, _FIRST_WRITTEN * unit), late)
+    why = "lie outside the years -32767 to 32767"
+    refuse(Reason(Code.OUT_OF_RANGE, column, why, "correct or filter them in Spark"), outside)
+
+
 def _times(array: pa.Array, column: str) -> pa.StringArray:
     """Times of day, and 24:00:00; where Arrow has no text, it writes a message in its place."""
-    ticks, day = array.view(pa.int64()), 24 * _HOUR_US
-    outside = pc.or_(pc.less(ticks, 0), pc.greater(ticks, day))
+    ticks = array.view(pa.int64())
+    outside = pc.or_(pc.less(ticks, 0), pc.greater(ticks, _DAY_US))
     why = "lie outside the day from 00:00 to 24:00"
     refuse(Reason(Code.OUT_OF_RANGE, column, why, "correct or filter them"), outside)
-    return pc.if_else(pc.equal(ticks, day), "24:00:00", array.cast(pa.string()))
+    return pc.if_else(pc.equal(ticks, _DAY_US), "24:00:00", array.cast(pa.string()))
 
 
 _NOT_FINITE = (("nan", "NaN"), ("inf", "Infinity"), ("-inf", "-Infinity"))

@@ -3,6 +3,9 @@
 A marker is written in the transaction of its rows, so a restored database, or a replica that lost
 commits, lacks it. Those of the last finished epoch are kept until the next one is finished; older ones
 are deleted, and a database that was restored to their time has them again.
+
+An epoch that a batch write has repaired has no marker: the row of the batch's own register, which is
+written in the transaction of its rows or after it, stands for one.
 """
 
 from __future__ import annotations
@@ -32,41 +35,70 @@ select gid from pg_prepared_xacts where database = current_database() and starts
 _MARK = "markers"
 
 
+_ROW = "row"
+
+_HAS_ROW = """
+select exists (select from {table} where job = {job} and state ->> 'register' = {register})
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Markers:
-    """The markers of an epoch: how many, and in which state schema."""
+    """The markers of an epoch: how many, and in which state schema.
+
+    Args:
+        row: of a batch write instead: the id of its register, which is in that schema, and its job.
+    """
 
     position: Position
     count: int
     schema: str
+    row: tuple[str, str] | None = None
 
     def to_text(self) -> str:
-        return json.dumps({_MARK: [*self.position, self.count, self.schema]})
+        row = {} if self.row is None else {_ROW: self.row}
+        return json.dumps({_MARK: [*self.position, self.count, self.schema], **row})
 
     @classmethod
     def read(cls, mark: str) -> Self:
         """Raises CorruptionError: the text is none of ``to_text``."""
         with reading_mark("PostgreSQL"):
-            generation, epoch, count, schema = of(list, fields(parse(mark))[_MARK])
-            return cls((whole(generation), whole(epoch)), whole(count), text(schema))
+            values = fields(parse(mark))
+            generation, epoch, count, schema = of(list, values[_MARK])
+            position = whole(generation), whole(epoch)
+            row = None
+            if _ROW in values:
+                register, job = of(list, values[_ROW])
+                row = text(register), text(job)
+            return cls(position, whole(count), text(schema), row)
 
 
-def shown(committables: Sequence[Committable]) -> list[Shown]:
-    """The markers of these handles; nothing where the register goes back with the database."""
+def shown(committables: Sequence[Committable], stateschema: str) -> list[Shown]:
+    """The markers of these handles; nothing where the register goes back with the database.
+
+    But of a batch write (a token) its register: it may repair an epoch of a job with another register.
+    """
+    handle = committables[0].handle
     schema = dict(committables[0].extra).get(SCHEMA)
-    if schema is None:
+    if schema is None and "@" not in handle.job:
         return []
     # A decision may name handles of earlier epochs, too.
     last = max((c.handle.generation, c.handle.epoch) for c in committables)
     count = sum((c.handle.generation, c.handle.epoch) == last for c in committables)
     rows = sum(committable.rows for committable in committables)
-    return [Shown(0, rows, Markers(last, count, schema).to_text())]
+    made = (
+        Markers(last, 0, stateschema, (handle.register, handle.job))
+        if schema is None
+        else Markers(last, count, schema)
+    )
+    return [Shown(0, rows, made.to_text())]
 
 
 def kept(state: JobState) -> list[Position]:
     """Of which epochs the markers must stay: of the last one of each sink."""
     last = {result.sink: result.mark for recent in state.recent for result in recent.shown}
-    return [Markers.read(mark).position for mark in last.values() if f'"{_MARK}"' in mark]
+    marks = [Markers.read(mark) for mark in last.values() if f'"{_MARK}"' in mark]
+    return [mark.position for mark in marks if mark.row is None]
 
 
 def look_back(connection: Connection[Any], schema: str, past: Past) -> list[LookedBack]:
@@ -83,6 +115,8 @@ def look_back(connection: Connection[Any], schema: str, past: Past) -> list[Look
 
     def is_there(mark: str) -> bool:
         noted = Markers.read(mark)
+        if noted.row is not None:
+            return _has_row(connection, noted.schema, noted.row)
         # Markers of earlier epochs are deleted: a later one stands for them.
         return noted.position < top or noted.count <= counts.get(noted.position, 0)
 
@@ -100,6 +134,16 @@ def _counts(connection: Connection[Any], schema: str, register: str) -> dict[Pos
         return {(generation, epoch): n for generation, epoch, n in connection.execute(query)}
     except psycopg.errors.UndefinedTable:
         return {}
+
+
+def _has_row(connection: Connection[Any], schema: str, row: tuple[str, str]) -> bool:
+    register, job = row
+    table = sql.Identifier(schema, "register")
+    query = sql.SQL(_HAS_ROW).format(table=table, job=job, register=register)
+    try:
+        return connection.execute(query).fetchone() == (True,)
+    except psycopg.errors.UndefinedTable:
+        return False
 
 
 def _prepared(connection: Connection[Any], past: Past) -> list[Position]:

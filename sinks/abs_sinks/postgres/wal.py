@@ -12,10 +12,18 @@ from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.pool import leased, pool
 from abs_core.aborting import abort_each
 from abs_core.contracts import Committer, Conflict, Task, Version
-from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
+from abs_core.model import (
+    Committable,
+    HandleName,
+    InDoubt,
+    Inspection,
+    JobState,
+    Outcome,
+    Shown,
+)
 from abs_core.routing import none_to_commit
 from abs_sinks.deadletters.letter import DeadLetter
-from abs_sinks.postgres import letter_table
+from abs_sinks.postgres import letter_table, lookback
 from abs_sinks.postgres.apply.target import ResolvedTable, SinkTable, SinkTables
 from abs_sinks.postgres.copyin import Copy, CopyWriter
 from abs_sinks.postgres.epoch_transaction import EpochTransaction
@@ -139,6 +147,10 @@ class WalCoCommitter(WalCommitter):
         """See ``EpochTransaction``."""
         transaction = EpochTransaction(self._tables, self._besides)
         return transaction.co_commit(committables, expected, state)
+
+    def shown(self, committables: Sequence[Committable]) -> Sequence[Shown]:
+        """See ``Committer``."""
+        return lookback.shown(committables, self._options.stateschema)
 
 
 _APPLIED_BEFORE = (

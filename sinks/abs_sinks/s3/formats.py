@@ -25,7 +25,7 @@ from abs_core.errors import SchemaError
 from abs_sinks.jsontext import json_text, require_json
 from abs_sinks.refusals import BadValuesError, Code, MisfitError, Reason, check_text
 from abs_sinks.s3.options import S3Options
-from abs_sinks.text import check_years, plain_text
+from abs_sinks.text import check_written, check_years, plain_text
 
 
 class Encoder(Protocol):
@@ -176,6 +176,8 @@ class CsvEncoder(_TextEncoder):
 
     def write(self, table: pa.Table) -> None:
         for batch in self._plain_batches(table):
+            for field, values in zip(batch.schema, batch.columns, strict=True):
+                check_written(values, field.name)
             self._writer.write_batch(batch)
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from abs_clients.delta import log
+from abs_clients.delta import history, log
 from abs_clients.delta.log import DeltaLog
 from tests import sample
 from tests.planted import planted
@@ -85,7 +85,7 @@ def test_a_time_that_is_read_in_another_zone_is_found(tmp_path: Path) -> None:
                     return moment >= float(str(first["timestamp"]))
         return real(history, version, table)  # type: ignore[arg-type]
 
-    real = log.is_kept
+    real = history.is_kept
     with planted((log, "is_kept", by_the_clock)):
         for seed in range(12):
             check(tmp_path, seed)

@@ -8,13 +8,19 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from abs_cli import repair
 from abs_clients.postgres.pool import close_idle
 from abs_core.certificate import MemoryCertificates
 from abs_core.errors import NotPreparedError, RegisterLostError, TargetWentBackError
+from abs_core.model import job_key
 from abs_services import PostgresService
+from abs_sinks.postgres import PostgresSink, lookback
+from abs_sinks.postgres.register import PostgresRegister
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, Variant, open_table
-from abs_testing.case import Case, consent_in, raises, rows
-from abs_testing.engine import committables_of
+from abs_testing import SCHEMA
+from abs_testing.case import JOB, Case, consent_in, raises, rows
+from abs_testing.engine import Run, committables_of
+from tests.planted import planted
 
 pytestmark = pytest.mark.services
 FIRST, SECOND, THIRD, LAST = rows(0, 3), rows(10, 2), rows(20, 4), rows(30, 1)
@@ -115,3 +121,47 @@ def test_what_is_committed_and_still_marked_is_not_composed_again(database: str)
         committer = case.sink().committer()
         committer.commit(committer.compose(staged))
         raises(NotPreparedError, lambda: committer.compose(staged))
+
+
+def repaired_and_restored_again(url: str, name: str) -> None:
+    """The job's register is elsewhere; that of the batch writes which repair it is in the database."""
+    with open_table(url, VARIANTS[name]) as harness, Case(harness) as case:
+
+        def alone(job: str) -> Run:
+            return Run(PostgresSink(harness.options, SCHEMA, co_commit=True), job)
+
+        alone("another").epoch(0, [])
+        harness.tables.append(f"{harness.schema}.register")  # which a copy of the database has, too
+        run = case.run()
+        run.epoch(0, FIRST)
+        back = harness.backup()
+        run.epoch(1, SECOND)
+        run.epoch(2, THIRD)
+        written = {1: SECOND, 2: THIRD}
+        tokens = set[str]()
+        for _ in range(2):
+            back()
+            told = raises(TargetWentBackError, lambda: case.run().begin(3)).what
+            assert "no longer has the 6 rows of the finished epoch(s) 1 to 2." in told
+            stored = run.stored()
+            lost = [repair._lost(stored.state, epoch, None, None) for epoch in written]
+            for one in lost:
+                alone(job_key(JOB, one.token)).epoch(0, written[one.recent.epoch])
+                assert one.token not in tokens
+                tokens.add(one.token)
+            repair._finish(run.store, stored, lost, PostgresRegister(harness.options))  # type: ignore[arg-type]
+            case.run().begin(3)
+            case.holds(FIRST, SECOND, THIRD, when="after a repair run")
+        case.run().epoch(3, LAST)
+        case.run().begin(4)
+        case.holds(FIRST, SECOND, THIRD, LAST, when="after two repair runs")
+
+
+@pytest.mark.parametrize("name", ["2pc-append-foreign-register", "wal-append-foreign-register"])
+def test_what_was_repaired_is_compared_and_repaired_again(database: str, name: str) -> None:
+    repaired_and_restored_again(database, name)
+
+
+def test_a_repaired_epoch_that_is_no_longer_compared_is_found(database: str) -> None:
+    with planted((lookback, "_has_row", lambda *_: True)):
+        repaired_and_restored_again(database, "wal-append-foreign-register")

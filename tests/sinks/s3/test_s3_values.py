@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
+from contextlib import nullcontext
+from random import Random
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from abs_core.errors import RowError
-from abs_sinks.s3 import S3Options
+from abs_sinks.refusals import BadValuesError
+from abs_sinks.s3 import S3Options, formats
 from abs_sinks.s3.formats import encoder
+from tests.planted import planted
 
 NEVER_NULL = pa.field("a", pa.int32(), nullable=False)
 STRUCT = pa.StructArray.from_arrays(  # as Spark sends it: null itself, and so is its field
@@ -81,3 +86,35 @@ def test_an_error_of_a_json_file_names_the_column_that_holds_the_value() -> None
     nested = pa.StructArray.from_arrays([texts], names=["inside"])
     with pytest.raises(RowError, match='Column "outer"'):
         encoded(pa.table({"outer": nested}), "json")
+
+
+def holds_what_it_was_given_or_refuses(random: Random) -> None:
+    """Days and moments of any year that Arrow holds, as texts of CSV."""
+    days = [random.randint(-(2**31), 2**31 - 1) >> random.randrange(32) for _ in range(20)]
+    micros = [random.randint(-(2**63), 2**63 - 1) >> random.randrange(64) for _ in range(20)]
+    kinds = (
+        pa.array(days, pa.int32()).view(pa.date32()),
+        pa.array(micros, pa.int64()).view(pa.timestamp("us", "UTC")),
+        pa.array(micros, pa.int64()).view(pa.timestamp("us")),
+    )
+    for array in kinds:
+        for place in range(len(array)):
+            table = pa.table({"v": array.slice(place, 1)})
+            try:
+                content = encoded(table, "csv").decode()
+            except BadValuesError:
+                continue
+            assert re.fullmatch(r'"v"\n-?\d{4,5}-\d\d-\d\d( [0-9:.]+Z?)?\n', content), content
+
+
+def test_no_year_is_written_as_something_else() -> None:
+    holds_what_it_was_given_or_refuses(Random(1))
+    for ticks, refused in ((11_248_737, False), (11_248_738, True), (-12_687_429, True)):
+        table = pa.table({"v": pa.array([ticks], pa.int32()).view(pa.date32())})
+        with pytest.raises(BadValuesError) if refused else nullcontext():
+            encoded(table, "csv")
+
+
+def test_a_message_in_place_of_a_day_is_found() -> None:
+    with planted((formats, "check_written", lambda array, column: None)):
+        holds_what_it_was_given_or_refuses(Random(1))
