@@ -78,11 +78,11 @@ def page(report: Report) -> str:
     return console.export_html(theme=DEFAULT_TERMINAL_THEME, code_format=form)
 
 
-def show_round(found: Round, console: Console) -> None:
+def show_round(look: Round, console: Console) -> None:
     """Print one look at a job that runs: one line, and what is wrong below it."""
-    differences = found.differences
-    colour, verdict = ("red", "ALARM") if found.reasons else ("green", "ok")
-    oldest = f" (oldest {found.oldest_seconds:.0f} s)" if found.in_flight else ""
+    differences = look.differences
+    colour, verdict = ("red", "ALARM") if look.reasons else ("green", "ok")
+    oldest = f" (oldest {look.oldest_seconds:.0f} s)" if look.in_flight else ""
     lines = (
         "  ".join(
             (
@@ -90,11 +90,11 @@ def show_round(found: Round, console: Console) -> None:
                 f"[bold {colour}]{verdict}[/]",
                 f"expected {differences.expected:,}",
                 f"actual {differences.actual:,}",
-                f"in flight {found.in_flight:,}{oldest}",
+                f"in flight {look.in_flight:,}{oldest}",
             )
         ),
-        *(f"  [red]- {escape(reason)}[/]" for reason in found.reasons),
-        *(_samples(differences) if found.reasons else ()),
+        *(f"  [red]- {escape(reason)}[/]" for reason in look.reasons),
+        *(_samples(differences) if look.reasons else ()),
     )
     console.print("\n".join(lines), highlight=False, soft_wrap=True)
 
@@ -114,10 +114,12 @@ def show_epochs(epochs: Sequence[EpochFound], console: Console) -> None:
     )
 
 
-def show_duplicates(history: TableHistory, found: Sequence[Duplicate], console: Console) -> None:
+def show_duplicates(
+    history: TableHistory, duplicates: Sequence[Duplicate], console: Console
+) -> None:
     """Print what a table's log tells of rows that were written twice."""
     at = {commit.name: commit.at for commit in history.commits}
-    for duplicate in found:
+    for duplicate in duplicates:
         rows = f", {duplicate.rows:,} rows" if duplicate.rows else ""
         line = (
             f"[red]- {escape(duplicate.what)}{rows}[/]"
@@ -141,7 +143,7 @@ def show_duplicates(history: TableHistory, found: Sequence[Duplicate], console: 
         console.print(f"[dim]{escape(note)}[/]", highlight=False, soft_wrap=True)
     if len(history.unread) > SHOWN:
         console.print(f"[dim]note: and of {len(history.unread) - SHOWN} more commits[/]")
-    certain = any(entry.certain for entry in found)
+    certain = any(entry.certain for entry in duplicates)
     verdict = "[bold red]NOT CLEAN[/]" if certain else "[bold green]CLEAN[/]"
     console.print(
         f"{verdict}  {len(history.commits)} commits of the log were read", highlight=False

@@ -100,9 +100,9 @@ def _forget(register: Inventory, job: str, gone: set[str]) -> None:
     if register.load(key) is None:
         return
 
-    def forget(found: JobState | None) -> Verdict:
-        assert found is not None, "a parent record is never deleted"
-        return without(found, gone)
+    def forget(state: JobState | None) -> Verdict:
+        assert state is not None, "a parent record is never deleted"
+        return without(state, gone)
 
     RegisterCell(register, key, DEFAULT_PATIENCE).change(forget)
 

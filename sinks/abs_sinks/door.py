@@ -352,16 +352,16 @@ def _loaded(entry: EntryPoint) -> SinkFormat:
     return system
 
 
-def _ready(found: SinkFormat) -> SinkFormat:
+def _ready(format_: SinkFormat) -> SinkFormat:
     """The format, once its libraries are imported."""
-    if found.library is not None:
+    if format_.library is not None:
         try:
-            import_module(found.library)
+            import_module(format_.library)
         except ImportError as error:
             # The extra of a sink of ours has the name of its folder, and all that it imports.
-            extra = found.name.removeprefix("abs-") if found.name in _own() else None
-            lacking = missing(error, f"The sink {found.name}", extra)
+            extra = format_.name.removeprefix("abs-") if format_.name in _own() else None
+            lacking = missing(error, f"The sink {format_.name}", extra)
             if lacking is None:
                 raise
             raise lacking from error
-    return found
+    return format_

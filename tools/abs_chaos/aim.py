@@ -79,14 +79,14 @@ class Aim:
             return kill.delay_s
         return 0.0 if _is_late(kill, sight) else kill.delay_s / MAX_DELAY_S * self._wrote_s
 
-    def killed(self, found: Sight) -> None:
+    def killed(self, sight: Sight) -> None:
         """Note that the kill was carried out, and what it hit."""
         kill = self._left.pop(0)
         self._began = self._seen_at = self._writing = None
-        self._killed_generation = found.generation
-        self._redone = found.epoch
-        at = max(found.planned or 0, kill.epoch)
-        if kill.moment is Moment.COMMITTED and found.moment is not Moment.COMMITTED:
+        self._killed_generation = sight.generation
+        self._redone = sight.epoch
+        at = max(sight.planned or 0, kill.epoch)
+        if kill.moment is Moment.COMMITTED and sight.moment is not Moment.COMMITTED:
             self._left.insert(0, kill)
         self._left = [
             one if one.moment is Moment.RECOVERING else one.later(at + 1) for one in self._left

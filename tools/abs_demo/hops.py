@@ -100,10 +100,10 @@ def prepare_lake(places: Places) -> None:
     load_catalog("default", **properties).create_namespace_if_not_exists(LAKE)
 
 
-def further_places(places: Places, found: Mapping[str, str]) -> Places:
+def further_places(places: Places, environment: Mapping[str, str]) -> Places:
     """These places, with a new topic and, where there is a server for it, an S3 folder.
 
-    ``found`` are the environment variables of the broker and of the S3 server.
+    ``environment`` are the environment variables of the broker and of the S3 server.
     """
     from confluent_kafka.admin import (  # type: ignore[attr-defined] # they are there
         AdminClient,
@@ -111,17 +111,20 @@ def further_places(places: Places, found: Mapping[str, str]) -> Places:
     )
 
     name = f"flights-{secrets.token_hex(4)}"
-    bootstrap = found["ABS_KAFKA_BOOTSTRAP"]
+    bootstrap = environment["ABS_KAFKA_BOOTSTRAP"]
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})  # quiet when it ends
     admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(30)
     places = replace(places, bootstrap=bootstrap, topic=name)
-    if "ABS_S3_BUCKET" not in found:
+    if "ABS_S3_BUCKET" not in environment:
         return places
     return replace(
         places,
-        path=f"s3://{found['ABS_S3_BUCKET']}/{name}",
-        store={"endpoint": found["ABS_S3_ENDPOINT"], "region": found["AWS_DEFAULT_REGION"]},
-        secrets={key: found[key] for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")},
+        path=f"s3://{environment['ABS_S3_BUCKET']}/{name}",
+        store={
+            "endpoint": environment["ABS_S3_ENDPOINT"],
+            "region": environment["AWS_DEFAULT_REGION"],
+        },
+        secrets={key: environment[key] for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")},
     )
 
 

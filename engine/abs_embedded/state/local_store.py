@@ -40,10 +40,10 @@ def checked(ref: BlobRef, content: bytes | None) -> bytes:
     return content
 
 
-def damaged(ref: BlobRef, found: str) -> CorruptionError:
+def damaged(ref: BlobRef, wrong: str) -> CorruptionError:
     """The error for a blob that does not match its reference."""
     return CorruptionError(
-        f"The blob {ref.key} of checkpoint {ref.key.partition('/')[0]} {found}; it must hold "
+        f"The blob {ref.key} of checkpoint {ref.key.partition('/')[0]} {wrong}; it must hold "
         f"{ref.size} bytes with digest {ref.digest}.",
         remedy=f"restore the snapshot store from a backup; {_GO_BACK}",
     )

@@ -334,7 +334,7 @@ def proof_noted(stateschema: str | None) -> tuple[tuple[str, str], ...]:
 
 
 def check_proof_is_here(
-    stateschema: str, committables: Sequence[Committable], found: Mapping[HandleName, Outcome]
+    stateschema: str, committables: Sequence[Committable], outcomes: Mapping[HandleName, Outcome]
 ) -> None:
     """Refuse an unknown outcome of a handle whose marker is in another schema.
 
@@ -346,7 +346,7 @@ def check_proof_is_here(
     """
     for committable in committables:
         there = dict(committable.extra).get(SCHEMA, stateschema)
-        if found[committable.handle] is Outcome.UNKNOWN and there != stateschema:
+        if outcomes[committable.handle] is Outcome.UNKNOWN and there != stateschema:
             raise ConfigError(
                 f"The option stateschema is {stateschema}, but the schema {there} records whether "
                 "this is committed.",

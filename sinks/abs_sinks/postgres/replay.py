@@ -227,7 +227,7 @@ class PostgresLetters(KeptLetters):
             return connection.cursor(row_factory=dict_row).execute(query).fetchall()
 
 
-def _arguments(told: Mapping[str, str]) -> str:
+def _arguments(options: Mapping[str, str]) -> str:
     """Arguments of ``abs deadletters replay``, as a shell reads them."""
     names = ("write", *OF_CHANGES, "stateschema")
-    return " ".join(f"--{name} {shlex.quote(told[name])}" for name in names if name in told)
+    return " ".join(f"--{name} {shlex.quote(options[name])}" for name in names if name in options)

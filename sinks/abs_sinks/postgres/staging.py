@@ -169,10 +169,10 @@ class Staging:
         connection.execute(sql.SQL("drop table if exists {}").format(self.table(handle)))
 
 
-def staged_incomplete(committable: Committable, found: int) -> NotPreparedError:
+def staged_incomplete(committable: Committable, rows: int) -> NotPreparedError:
     """The error for a staging table with other rows than were pre-committed."""
     return NotPreparedError(
-        f"A staging table holds {found} of {committable.rows} rows; nothing of the epoch is applied. "
+        f"A staging table holds {rows} of {committable.rows} rows; nothing of the epoch is applied. "
         "A crash of the server empties staging tables.",
         handle=committable.handle,
         remedy="restart the query: the epoch is written again.",

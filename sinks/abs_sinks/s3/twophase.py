@@ -118,11 +118,11 @@ class TwoPhaseCommitter(Committer):
             outcomes.add(self._store.complete(committable.handle, upload))
         return _together(outcomes)
 
-    def _doubt(self, handle: HandleName, found: Sequence[Pending]) -> InDoubt:
-        ages = [pending.age_seconds for pending in found if pending.age_seconds is not None]
-        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-        size = sum(self._size(pending) for pending in found) if self._sized else None
-        detail = f"{self._store.described(found[0])}{more}"
+    def _doubt(self, handle: HandleName, uploads: Sequence[Pending]) -> InDoubt:
+        ages = [pending.age_seconds for pending in uploads if pending.age_seconds is not None]
+        more = f" and {len(uploads) - 1} more" if len(uploads) > 1 else ""
+        size = sum(self._size(pending) for pending in uploads) if self._sized else None
+        detail = f"{self._store.described(uploads[0])}{more}"
         return InDoubt(handle, max(ages, default=None), detail, size)
 
     def _size(self, pending: Pending) -> int:

@@ -152,11 +152,11 @@ on conflict ({key}) do update set {set} where {newer} or {anew}
 """
 
 
-def error_of(changes: Changes, found: tuple[Any, ...] | None) -> DataError | None:
+def error_of(changes: Changes, row: tuple[Any, ...] | None) -> DataError | None:
     """The error for the result of ``finding``, if it stops the epoch; else it is logged."""
-    if found is None:
+    if row is None:
         return None
-    problem, key, position, count = found
+    problem, key, position, count = row
     which = (
         f"{count} of the changes of table {changes.plan.table.label}, the first with key "
         f"({columns_of(changes.key).as_string()}) = ({str(key)[:200]}) and position "

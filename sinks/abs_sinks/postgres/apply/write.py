@@ -138,7 +138,7 @@ class Append:
         """The query of what is wrong with picked rows, for ``error_of``."""
         raise NotImplementedError(f"{type(self).__name__} picks no rows")
 
-    def error_of(self, found: tuple[Any, ...] | None) -> DataError | None:
+    def error_of(self, row: tuple[Any, ...] | None) -> DataError | None:
         """The error for the row of ``problem``, if it stops the epoch."""
         return None
 
@@ -286,8 +286,8 @@ class ApplyChanges(Append):
     def problem(self, picked: sql.Identifier) -> sql.Composed:
         return changes_sql.finding(self._changes, picked)
 
-    def error_of(self, found: tuple[Any, ...] | None) -> DataError | None:
-        return changes_sql.error_of(self._changes, found)
+    def error_of(self, row: tuple[Any, ...] | None) -> DataError | None:
+        return changes_sql.error_of(self._changes, row)
 
     def each(self, rows: sql.Composable, place: Sequence[str]) -> sql.Composed:
         return changes_winner.every_change(self._changes, rows, place)

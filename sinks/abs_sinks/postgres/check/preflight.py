@@ -227,15 +227,15 @@ def findings_of_way(way: Way) -> Iterator[Finding]:
         )
 
 
-def findings_of_pooling(found: str) -> Iterator[Finding]:
-    if found in (Pooling.TRANSACTION, Pooling.STATEMENT):
+def findings_of_pooling(mode: str) -> Iterator[Finding]:
+    if mode in (Pooling.TRANSACTION, Pooling.STATEMENT):
         yield Finding.error(
-            f"A connection pooler assigns server connections per {found} (pgbouncer's "
-            f"pool_mode={found}), so session settings are lost. Lock timeouts, durable commits and "
+            f"A connection pooler assigns server connections per {mode} (pgbouncer's "
+            f"pool_mode={mode}), so session settings are lost. Lock timeouts, durable commits and "
             "the end of zombie sessions depend on them.",
             "connect to the server itself, or to a pool with pool_mode=session.",
         )
-    elif found == Pooling.SESSION:
+    elif mode == Pooling.SESSION:
         yield Finding.note(
             "The connection goes through a pooler that keeps sessions, which is sufficient."
         )

@@ -166,20 +166,20 @@ _REFUSED_KINDS = {
 }
 
 
-def _require_writable(found: Mapping[str, Any]) -> None:
-    table = sql.Identifier(found["schema"], found["name"]).as_string()
-    if found["kind"] in _REFUSED_KINDS:
-        kind, remedy = _REFUSED_KINDS[found["kind"]]
+def _require_writable(relation: Mapping[str, Any]) -> None:
+    table = sql.Identifier(relation["schema"], relation["name"]).as_string()
+    if relation["kind"] in _REFUSED_KINDS:
+        kind, remedy = _REFUSED_KINDS[relation["kind"]]
         raise PreflightError(f"{table} is {kind}.", remedy=f"{remedy}.")
-    if found["persistence"] == "t":
+    if relation["persistence"] == "t":
         raise PreflightError(
             f"{table} is a temporary table: other connections do not see it, and a transaction "
             "that wrote to it cannot be prepared.",
             remedy="take an ordinary table.",
         )
-    if found["foreign_partitions"]:
+    if relation["foreign_partitions"]:
         raise PreflightError(
-            f"{table} has foreign tables as partitions: {', '.join(found['foreign_partitions'])}. "
+            f"{table} has foreign tables as partitions: {', '.join(relation['foreign_partitions'])}. "
             "A prepared transaction cannot write to them.",
             remedy="detach them, or write to the partitions that lie on this server.",
         )
