@@ -35,7 +35,7 @@ from abs_clients.s3.location import Location
 from abs_clients.s3.objects import Objects
 from abs_clients.s3.server import Bucket, Server
 from abs_clients.tablelog import TableHistory
-from abs_core.errors import SchemaError
+from abs_core.errors import SchemaError, TargetError, UnavailableError
 
 _NONE = pa.schema([])
 
@@ -285,12 +285,14 @@ class DeltaSnapshot:
             return behind == 0
         if behind >= LOOKED_AT:
             return None
+        commits = self._commits(behind + 1)
         try:
-            return is_kept(self._commits(behind + 1), int(place), self._log._table)
-        except DeltaError as error:
-            if not is_missing(error):
-                raise
-            return None  # what an older version is read by was cleaned away
+            with mapped(f"reading older versions of {self._url}"):
+                return is_kept(commits, int(place), self._log._table)
+        except UnavailableError:
+            raise
+        except TargetError:  # what an older version is read by was cleaned away
+            return None
 
     def _commits(self, count: int) -> list[dict[str, Any]]:
         if self._seen is None or len(self._seen) < count:

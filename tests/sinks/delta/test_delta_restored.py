@@ -89,3 +89,19 @@ def test_a_time_that_is_read_in_another_zone_is_found(tmp_path: Path) -> None:
     with planted((log, "is_kept", by_the_clock)):
         for seed in range(12):
             check(tmp_path, seed)
+
+
+def test_what_a_cleaned_log_cannot_load_is_said_to_be_unknown(tmp_path: Path) -> None:
+    path, log_folder = str(tmp_path), tmp_path / "_delta_log"
+    for number in range(12):
+        write_deltalake(path, pa.table({"id": [number]}), mode="append")
+    DeltaTable(path).restore(10)
+    as_spark_notes_it(path, 10, 0)
+    DeltaTable(path).create_checkpoint()
+    for number in range(10):
+        (log_folder / f"{number:020}.json").unlink()
+    for older in log_folder.glob("*1[01].checkpoint*"):
+        older.unlink()
+    snapshot = DeltaLog(path).load()
+    assert snapshot is not None
+    assert [snapshot.has(str(version)) for version in (10, 11, 12)] == [None, None, True]
