@@ -106,7 +106,7 @@ def rows_of(table: Any) -> dict[str, int]:
 
 
 def _actions(lines: str) -> list[tuple[str, Any]]:
-    return [action for line in lines.splitlines() if line for action in json.loads(line).items()]
+    return [action for line in lines.split("\n") if line for action in json.loads(line).items()]
 
 
 @contextmanager

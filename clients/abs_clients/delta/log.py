@@ -11,7 +11,6 @@ The project leans on these behaviours of the library, which ``tests/clients/test
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from abs_clients.arrow import plain_type
 from abs_clients.delta.errors import is_missing, mapped, text_of
-from abs_clients.delta.evolve import actions_of, put_version
+from abs_clients.delta.evolve import actions_of, put_version, written
 from abs_clients.delta.history import history_of, is_kept, rows_of
 from abs_clients.delta.problems import Problem, problems_of
 from abs_clients.s3.client import credentials
@@ -385,7 +384,7 @@ def stats_of(footer: Any) -> str:
         if bounds is not None:
             least[name], greatest[name] = bounds
     stats = {"numRecords": footer.num_rows, "minValues": least, "maxValues": greatest}
-    return json.dumps({**stats, "nullCount": nulls}, separators=(",", ":"))
+    return written({**stats, "nullCount": nulls})
 
 
 def _bounds(statistics: Sequence[Any]) -> tuple[Any, Any] | None:

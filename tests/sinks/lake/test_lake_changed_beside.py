@@ -21,12 +21,14 @@ from pyiceberg.table.statistics import StatisticsFile
 from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTransform
 from pyiceberg.types import DecimalType, LongType
 
+from abs_clients.delta import evolve
 from abs_clients.iceberg import problems
 from abs_core.errors import AbsError, RefusedError, SchemaError
 from abs_sinks.lake.table import Mark
 from abs_testing.engine import Run
 from tests.planted import Bug, Plant, planted
 from tests.sinks.lake.job import Job, batch
+from tests.sinks.lake.test_lake_readers import asked_of_duckdb
 from tests.sinks.lake.test_lake_tables_of_others import (
     iceberg,
     rows,
@@ -177,6 +179,46 @@ def test_a_column_that_an_epoch_adds_leaves_the_rest_of_a_delta_table_as_it_is(
     ]
     assert told[0] == told[1]
     assert job.rows() == rows(1).to_pylist()
+
+
+SIGNS = ["\U00020bb7\u91ce\u5bb6", "\U0010ffff", "\U0001f600", "\ud7ff", '"\\\n', "\u2028\x85"]
+"""Texts from several planes of Unicode: a rare Chinese name, and signs that JSON escapes."""
+
+
+def written_with_signs(folder: Path) -> Job:
+    """In values, statistics, partitions and names of columns, by each way to write a version."""
+    job = Job("delta", folder, partitionby="p")
+    for number, sign in enumerate(SIGNS):
+        more = {f"c {n}": [n] for n in SIGNS[:number] if n.isprintable() and '"' not in n}
+        job.epoch(number, batch(id=[number], x=[sign], p=[sign], **more), schemachange="add")
+    return job
+
+
+def check_signs(folder: Path) -> None:
+    job = written_with_signs(folder)
+    assert {row["id"]: (row["x"], row["p"]) for row in job.rows()} == {
+        number: (sign, sign) for number, sign in enumerate(SIGNS)
+    }
+    assert len(job.options.address.history().commits) > len(SIGNS)
+    assert [name for name in DeltaTable(job.path).schema().to_arrow().names if name[0] == "c"] == [
+        "c \U00020bb7\u91ce\u5bb6",
+        "c \U0001f600",
+    ]
+
+
+def test_no_sign_is_read_as_another_from_a_delta_log(tmp_path: Path) -> None:
+    """Arrow's Rust reader, by which deltalake and DuckDB read logs, takes some escapes for others."""
+    check_signs(tmp_path)
+
+
+@pytest.mark.long
+def test_duckdb_finds_each_sign_by_statistics_and_partitions(tmp_path: Path) -> None:
+    """A rare Chinese name was not found by a filter."""
+    job = written_with_signs(tmp_path)
+    signs = [f"decode(unhex('{sign.encode().hex()}'))" for sign in SIGNS]
+    asked = [f"{column} = {sign}" for column in "xp" for sign in signs]
+    seen = asked_of_duckdb("delta", job.path, "id", *asked)
+    assert seen == [[{"id": number}] for number in range(len(SIGNS))] * 2
 
 
 # Partitions.
@@ -406,9 +448,17 @@ damaged = test_a_property_that_is_damaged_after_the_decision_is_named_and_the_re
 removed = test_a_mark_that_somebody_removes_from_the_properties_does_not_write_an_epoch_again
 
 
+def signs_are_escaped(plant: Plant) -> None:
+    plant(evolve, "written", json.dumps)
+
+
 @pytest.mark.parametrize(
     ("bug", "check"),
-    [(properties_are_not_looked_at, damaged), (summaries_are_not_looked_at, removed)],
+    [
+        (properties_are_not_looked_at, damaged),
+        (summaries_are_not_looked_at, removed),
+        (signs_are_escaped, check_signs),
+    ],
 )
 def test_a_planted_defect_is_found(bug: Bug, check: Callable[[Path], None], tmp_path: Path) -> None:
     with planted(bug, by=(AbsError, AssertionError, pytest.fail.Exception)):
