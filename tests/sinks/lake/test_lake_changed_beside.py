@@ -408,6 +408,23 @@ def test_a_table_of_version_1_that_becomes_2_after_the_decision_takes_what_is_de
 # Delta: rules.
 
 
+def test_a_feature_that_deltalake_adds_with_a_property_stops_no_job(tmp_path: Path) -> None:
+    """It gives each table with a moment without zone the feature for VARIANT, which no column has."""
+    job = Job("delta", tmp_path)
+
+    def of(number: int) -> pa.RecordBatch:
+        return batch(id=[number], moment=pa.array([number], pa.timestamp("us")))
+
+    job.epoch(0, of(0))
+    job.decided(1, of(1))
+    DeltaTable(job.path).alter.set_table_properties({"delta.checkpointInterval": "2"})
+    assert "variantType" in (DeltaTable(job.path).protocol().writer_features or ())
+    job.epoch(2, of(2))
+    assert [row["id"] for row in job.rows()] == [0, 1, 2]
+    seen = asked_of_duckdb("delta", job.path, "id", "moment >= TIMESTAMP '1970-01-01'")
+    assert sorted(row["id"] for row in seen[0]) == [0, 1, 2]
+
+
 def test_a_constraint_after_the_decision_keeps_the_epoch_out_and_the_remedy_works(
     tmp_path: Path,
 ) -> None:
