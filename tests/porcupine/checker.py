@@ -32,7 +32,7 @@ class Verdict:
     line: str
 
 
-def check(history: Path, picture: Path | None = None, *, seconds: int = 120) -> Verdict:
+def check(history: Path, picture: Path | None = None, *, seconds: int = 600) -> Verdict:
     """Check a history.
 
     Args:
