@@ -186,6 +186,7 @@ ICEBERG = {
             ),
         ],
         ["ALTER TABLE {t} ADD PARTITION FIELD bucket(4, id) AS b"],
+        early="lost the partition fields b",
         late="forgotten the partition fields b",
         undo=["ALTER TABLE {t} ADD PARTITION FIELD bucket(4, id) AS b"],
     ),

@@ -257,6 +257,10 @@ class DeltaSnapshot:
     def misfits(self, written: pa.Schema) -> None:
         """Nothing: columns are found by name."""
 
+    def forgotten(self, files: Sequence[Any]) -> tuple[()]:
+        """Nothing: a table has one layout, see ``partitions``."""
+        return ()
+
     def entries(self) -> DeltaEntries:
         return DeltaEntries()
 

@@ -137,11 +137,7 @@ def added(entry: str, path: str, size: int, rows: int, metadata: TableMetadata) 
         ValueError: the entry cannot be read.
         LookupError: the table has forgotten the specification.
     """
-    try:
-        parts = fields(parse(zlib.decompress(b64decode(entry, validate=True))))
-    except zlib.error as error:
-        raise ValueError(str(error)) from error
-    version(parts["version"], VERSION)
+    parts = _parts(entry)
     spec = _spec(of(list, parts["spec"]), metadata)
     kinds: list[Any] = [_KIND.validate_python(text(kind)) for kind in parts["types"]]
     values = (None if value is None else b64decode(text(value)) for value in parts["partition"])
@@ -169,6 +165,29 @@ def added(entry: str, path: str, size: int, rows: int, metadata: TableMetadata) 
     # column by which an older specification partitions is known there alone, once it is dropped.
     schemas = {schema.schema_id: schema for schema in metadata.schemas}
     return Added(made, spec, schemas.get(whole(parts["schema"]), metadata.schema()))
+
+
+def forgotten(entry: str, metadata: TableMetadata) -> str | None:
+    """The partition fields of a file, if the table has no specification with them any more.
+
+    Raises:
+        ValueError: the entry cannot be read.
+    """
+    wanted = of(list, _parts(entry)["spec"])
+    try:
+        _spec(wanted, metadata)
+    except LookupError as error:
+        return str(error)
+    return None
+
+
+def _parts(entry: str) -> Mapping[str, Any]:
+    try:
+        parts = fields(parse(zlib.decompress(b64decode(entry, validate=True))))
+    except zlib.error as error:
+        raise ValueError(str(error)) from error
+    version(parts["version"], VERSION)
+    return parts
 
 
 def _spec(wanted: Sequence[Any], metadata: TableMetadata) -> PartitionSpec:

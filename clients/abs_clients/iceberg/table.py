@@ -35,7 +35,14 @@ from pyiceberg.table.snapshots import Snapshot
 
 from abs_clients.iceberg.append import append
 from abs_clients.iceberg.catalogs import keep, opened
-from abs_clients.iceberg.entries import Added, Entries, added, file_schema, misfits
+from abs_clients.iceberg.entries import (
+    Added,
+    Entries,
+    added,
+    file_schema,
+    forgotten,
+    misfits,
+)
 from abs_clients.iceberg.errors import ConflictError, mapped, text_of
 from abs_clients.iceberg.history import history_of, is_ancestor
 from abs_clients.iceberg.partitions import named, sources_of
@@ -54,6 +61,8 @@ from abs_core.errors import RefusedError, SchemaError
 from abs_core.strictjson import reading
 
 _NONE = pa.schema([])
+
+_ENTRY = "The entry of a file", "do not delete the register: restore it"
 
 _MERGED = {TableProperties.MANIFEST_MERGE_ENABLED: "true"}
 """Properties of a table that is created: without merging, each commit adds a manifest for good."""
@@ -250,6 +259,12 @@ class IcebergSnapshot:
         """See ``entries.misfits``."""
         return misfits(written, self._table.schema())
 
+    def forgotten(self, files: Sequence[Any]) -> list[str]:
+        """The partition fields of these files that no specification of the table has any more."""
+        with reading(*_ENTRY):
+            names = {forgotten(file.stats, self._table.metadata) for file in files if file.stats}
+        return sorted(name for name in names if name is not None)
+
     def entries(self) -> Entries:
         """What makes the entries of files that are written now."""
         return Entries(self._table.metadata)
@@ -332,7 +347,7 @@ def _summary(snapshot: Snapshot) -> Mapping[str, str]:
 
 
 def _added(metadata: TableMetadata, file: Any, path: str) -> Added:
-    with reading("The entry of a file", "do not delete the register: restore it"):
+    with reading(*_ENTRY):
         try:
             return added(file.stats, path, file.size, file.rows, metadata)
         except LookupError as error:

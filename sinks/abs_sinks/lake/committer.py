@@ -89,6 +89,14 @@ class LakeCommitter(Committer):
         if snapshot is not None and all(snapshot.id == _table_of(c) for c in committables):
             for problem, remedy in snapshot.problems():
                 raise SchemaError(problem, remedy=remedy)
+            # Only before the decision: of what is decided, a commit asks for the fields by name.
+            files = [file for one in committables for file in self._files(one)]
+            if lost := snapshot.forgotten(files):
+                raise SchemaError(
+                    f"The table lost the partition fields {', '.join(lost)} while the epoch was "
+                    "written. Nothing of it is decided.",
+                    remedy="start the query again: the epoch is written again, as the table is then",
+                )
             self._lacking(snapshot, committables, decided=False)
         seal, kept, composed = _seal_of(committables), set[tuple[str, ...]](), []
         for committable in committables:

@@ -132,6 +132,10 @@ class Snapshot(Protocol):
         """Why files of this schema do not fit the table any more; None: it finds columns by name."""
         ...
 
+    def forgotten(self, files: Sequence[AddedFile]) -> Sequence[str]:
+        """The partition fields of these files that the table has no specification of any more."""
+        ...
+
     def entries(self) -> Entries:
         """For files that are written for the table as it is now."""
         ...

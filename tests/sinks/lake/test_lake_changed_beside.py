@@ -268,14 +268,15 @@ def test_a_partition_whose_column_gets_a_wider_type_is_found_by_filters(tmp_path
             assert seen["id"].to_pylist() == [number], (column, number)
 
 
+def cleaned(metadata: dict[str, Any]) -> dict[str, Any]:
+    kept = [spec for spec in metadata["partition-specs"] if not spec["fields"]]
+    return metadata | {"partition-specs": kept}
+
+
 def test_a_partition_field_that_was_cleaned_away_is_added_again_and_the_epoch_is_committed(
     tmp_path: Path,
 ) -> None:
     """As by Spark's ``expire_snapshots`` with ``clean_expired_metadata``; the remedy had no effect."""
-
-    def cleaned(metadata: dict[str, Any]) -> dict[str, Any]:
-        kept = [spec for spec in metadata["partition-specs"] if not spec["fields"]]
-        return metadata | {"partition-specs": kept}
 
     job = iceberg(tmp_path)
     with job.table.update_spec() as spec:
@@ -294,6 +295,29 @@ def test_a_partition_field_that_was_cleaned_away_is_added_again_and_the_epoch_is
     assert job.rows() == rows(1, 2, 3, 4).to_pylist()
     for number in range(1, 5):
         assert job.table.scan(row_filter=f"id == {number}").to_arrow().num_rows == 1
+
+
+def test_a_partition_field_that_is_cleaned_away_under_a_task_stops_its_epoch_undecided(
+    tmp_path: Path,
+) -> None:
+    """Nothing that can refuse stands behind the decision; the remedy is applied."""
+    job = iceberg(tmp_path)
+    with job.table.update_spec() as spec:
+        spec.add_field("id", BucketTransform(4), "b")
+    run = Run(job.sink(job.options, rows().schema), "job")
+    run.begin(0)
+    attempt = run.attempt(0)
+    attempt.writer.write(rows(1, 2, 3))
+    attempt._rows += 3
+    made = [attempt.pre_commit()]
+    with job.table.update_spec() as spec:
+        spec.remove_field("b")
+    with_metadata(job, cleaned)
+    with pytest.raises(SchemaError, match="lost the partition fields b") as refused:
+        run.commit(0, made)
+    assert "start the query again" in str(refused.value)
+    job.epoch(0, rows(1, 2, 3))
+    assert job.rows() == rows(1, 2, 3).to_pylist()
 
 
 def test_tasks_of_one_epoch_that_saw_two_layouts_are_committed_together(tmp_path: Path) -> None:
