@@ -11,7 +11,8 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import AddAction
 
-from abs_clients.delta.log import DeltaLog, DeltaSnapshot, stats_of
+from abs_clients.delta.entries import stats_of
+from abs_clients.delta.log import DeltaLog, DeltaSnapshot
 from abs_core.errors import SchemaError
 from abs_sinks.lake.table import AddedFile, Mark
 

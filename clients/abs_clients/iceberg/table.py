@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
@@ -61,8 +61,6 @@ from abs_core.errors import RefusedError, SchemaError
 from abs_core.strictjson import reading
 
 _NONE = pa.schema([])
-
-_ENTRY = "The entry of a file", "do not delete the register: restore it"
 
 _MERGED = {TableProperties.MANIFEST_MERGE_ENABLED: "true"}
 """Properties of a table that is created: without merging, each commit adds a manifest for good."""
@@ -261,7 +259,7 @@ class IcebergSnapshot:
 
     def forgotten(self, files: Sequence[Any]) -> list[str]:
         """The partition fields of these files that no specification of the table has any more."""
-        with reading(*_ENTRY):
+        with _reading_entry():
             names = {forgotten(file.stats, self._table.metadata) for file in files if file.stats}
         return sorted(name for name in names if name is not None)
 
@@ -346,8 +344,12 @@ def _summary(snapshot: Snapshot) -> Mapping[str, str]:
     return {} if snapshot.summary is None else snapshot.summary.additional_properties
 
 
+def _reading_entry() -> AbstractContextManager[None]:
+    return reading("The entry of a file", "do not delete the register: restore it")
+
+
 def _added(metadata: TableMetadata, file: Any, path: str) -> Added:
-    with reading(*_ENTRY):
+    with _reading_entry():
         try:
             return added(file.stats, path, file.size, file.rows, metadata)
         except LookupError as error:
