@@ -109,6 +109,8 @@ def test_a_recipe_passes_the_check(
 
 def test_the_recipe_of_delta_spark_passes_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
     DELTA_SPARK.use(monkeypatch)
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        monkeypatch.setenv(name, interpreter())  # the session of these tests names its own
     checked = subprocess.run(
         [interpreter(), check_delta_spark.__file__], capture_output=True, text=True, check=False
     )
