@@ -15,6 +15,7 @@ from abs_clients.delta.entries import stats_of
 from abs_clients.delta.log import DeltaLog, DeltaSnapshot
 from abs_core.errors import SchemaError
 from abs_sinks.lake.table import AddedFile, Mark
+from tests.planted import planted
 
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string())])
 
@@ -58,6 +59,52 @@ def test_of_two_commits_from_one_snapshot_the_second_does_nothing(log: DeltaLog)
     assert not second.add([file_of(log, "day=a", "1", "a", 1)], mark(1)), "the same transaction"
     assert not third.add([file_of(log, "day=a", "2", "a", 2)], mark(1, "abs-b-0")), "another one"
     assert ids(log) == [1]
+
+
+def test_of_two_sinks_in_one_table_another_process_finds_the_commit_of_each(log: DeltaLog) -> None:
+    """A restore between them takes the rows of one sink only."""
+    told = {"abs.job": "job", "abs.epoch": "7"}
+    marks = [Mark("abs-a-0", 7, told), Mark("abs-a-256", 7, told)]
+
+    def check() -> None:
+        later = snapshot(log)
+        assert [later.place_of(each) for each in marks] == ["1", "2"]
+
+    for number, each in enumerate(marks):
+        assert snapshot(log).add([file_of(log, "day=a", f"{number}", "a", number)], each)
+    check()
+
+    def by_job_and_epoch(self: DeltaSnapshot, mark: Mark) -> str | None:
+        commits = self._commits(16)
+        return next((str(c["version"]) for c in commits if mark.told.items() <= c.items()), None)
+
+    with planted((DeltaSnapshot, "place_of", by_job_and_epoch)):
+        check()
+
+
+def test_a_commit_of_an_older_release_is_found_where_job_and_epoch_are_of_one_alone(
+    log: DeltaLog,
+) -> None:
+    def older(epoch: int, name: str) -> None:
+        file = file_of(log, "day=a", name, "a", int(name))
+        snapshot(log)._table.create_write_transaction(
+            [AddAction(file.path, file.size, {"day": "a"}, 1, True, file.stats)],
+            "append",
+            DeltaTable(log.url).schema(),
+            ["day"],
+            commit_properties=CommitProperties(
+                custom_metadata=dict(mark(epoch).told),
+                app_transactions=[Transaction(f"abs-a-{name}", epoch)],
+            ),
+        )
+
+    older(1, "1")
+    older(2, "2")
+    older(2, "3")
+    assert snapshot(log).place_of(mark(1)) == "1"
+    assert snapshot(log).place_of(mark(2)) is None, "it is that of one sink or of another"
+    assert snapshot(log).add([file_of(log, "day=a", "4", "a", 4)], mark(1, "abs-a-9"))
+    assert snapshot(log).place_of(mark(1)) == "1", "the new one is another sink's"
 
 
 def test_the_library_alone_repeats_a_stale_commit_and_a_known_transaction(log: DeltaLog) -> None:

@@ -56,7 +56,12 @@ def actions_of(
     """
     now = int(time.time() * 1000)
     parameters = {"mode": "Append", "partitionBy": json.dumps(table.metadata().partition_columns)}
-    info = {"timestamp": now, "operation": "WRITE", "operationParameters": parameters, **mark.told}
+    info = {
+        "timestamp": now,
+        "operation": "WRITE",
+        "operationParameters": parameters,
+        **mark.properties,
+    }
     adds = [
         {
             "path": quote(file.path, safe="/="),

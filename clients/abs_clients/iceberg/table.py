@@ -320,7 +320,7 @@ class IcebergSnapshot:
             with transaction.update_schema() as schema:
                 schema.union_by_name(columns)
         # For `abs audit duplicates`.
-        properties = {**mark.told, mark.application: str(mark.version)}
+        properties = mark.properties
         paths = [f"{self.location}/data/{file.path}" for file in files]
         if any(not file.stats for file in files):  # of a release that made no entries
             transaction.add_files(

@@ -49,6 +49,12 @@ class Mark:
     version: int
     told: Mapping[str, str]
 
+    @property
+    def properties(self) -> dict[str, str]:
+        """What the commit says of itself, by which ``Snapshot.place_of`` finds it."""
+        # Job and epoch alone are those of each of a job's sinks that write to one table.
+        return {**self.told, self.application: str(self.version)}
+
 
 class Partitions(Folders, Protocol):
     """Makes the partition values of rows, which their files do not have.
