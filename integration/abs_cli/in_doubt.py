@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from abs_cli.lost import Lost, lost_handles
-from abs_cli.moving import take_over
+from abs_cli.moving import raised, take_over
 from abs_cli.output import (
     FAILED,
     AsJson,
@@ -255,34 +255,53 @@ def abort(
     state = Registers.at(url, stateschema, sinks)
     stored = state.register.load(job)
     job_state = None if stored is None else stored.state
-    if fence and not dry_run:
-        job_state = _fenced(state, job)
     doubts = state.in_doubt(job)
     names = [doubt.handle for doubt in doubts]
-    if job_state is None and not orphan:
+    if job_state is None and (fence or not orphan):
         raise _no_register(state, job, names)
-    doomed = [] if job_state is None else protocol.sweep(job_state, job_state.generation, names)
+    planned = job_state
+    if fence and job_state is not None:
+        state.check_whole(job_state)
+        planned = raised(job_state)
+    doomed = [] if planned is None else protocol.sweep(planned, planned.generation, names)
     doomed += [_orphan(text, names, job_state) for text in orphan or ()]
+    if fence and planned is not None:  # the fence commits what is decided
+        names = [name for name in names if not any(name in d.held for d in planned.open)]
+    if not dry_run:
+        with noted("abort", job, state.url, handles=[str(handle) for handle in doomed]):
+            rest = doomed
+            if fence and job_state is not None:
+                doomed, names = _fenced(state, job_state, doomed)
+                rest = [handle for handle in doomed if handle in set(names)]
+            state.committer(job_state).abort(rest)
     fates = [(doubt, "will be aborted") for doubt in doubts if doubt.handle in set(doomed)]
     if as_json:
         print_json([_document(doubt, fate) for doubt, fate in fates])
     elif dry_run:
         _show(fates)
-    if not dry_run:
-        with noted("abort", job, state.url, handles=[str(handle) for handle in doomed]):
-            state.committer(job_state).abort(doomed)
     said = "would abort" if dry_run else "aborted"
-    left = len(names) - len(doomed)
+    left = len(set(names).difference(doomed))
     why = f": {_LEFT}" if left else ""
     errors.print(f"[green]{said}[/] {len(doomed)} handles; {left} left{why}")
 
 
-def _fenced(state: Registers, job: str) -> JobState:
-    """The job's state without its last run, whose handles are ended."""
-    job_state = state.of(job)
-    state.check_whole(job_state)
-    with noted("fence", job, state.url):
-        return take_over(state.register, state.committer(job_state), job_state)
+def _fenced(
+    state: Registers, before: JobState, doomed: Sequence[HandleName]
+) -> tuple[list[HandleName], list[HandleName]]:
+    """Fence the job's last run, which ends its handles; return the doomed ones, and those in doubt.
+
+    A handle that a live run may have decided since ``before`` is not among the doomed ones.
+    """
+    with noted("fence", before.job, state.url):
+        after = take_over(state.register, state.committer(before), before)
+    names = [doubt.handle for doubt in state.in_doubt(before.job)]
+    last = after.last_decided
+    if last is not None and last != before.last_decided:
+        safe = {*names, *(name for name in doomed if not _is_bounded(name) and name.epoch > last)}
+        doomed = [handle for handle in doomed if handle in safe]
+    # The fenced run may have prepared more after the sweep.
+    late = protocol.sweep(after, after.generation, names)
+    return list(dict.fromkeys([*doomed, *late])), names
 
 
 def _cluster(url: str | None) -> str:

@@ -15,7 +15,7 @@ from abs_core.coordinator import Coordinator
 from abs_core.errors import ConfigError, ContentionError
 from abs_core.model import MOVED, JobState
 from abs_core.patience import Patience
-from abs_core.protocol import RunIdentity
+from abs_core.protocol import Refused, RunIdentity, start
 
 BY_HAND = Patience(30.0)
 """Patience with a system that is down; short, as a person waits for the command."""
@@ -149,10 +149,26 @@ def _arrived(register: Inventory, job: str, state: JobState, remedy: str) -> Job
 
 def take_over(register: RegisterStore, committer: Committer, state: JobState) -> JobState:
     """Raise the generation, finish open decisions and abort the rest; return the new state."""
-    run = f"by-hand-{secrets.token_hex(8)}"
-    who = RunIdentity(state.job, state.lineage, run, state.target)
+    who = _by_hand(state)
     coordinator = Coordinator(who, register, committer, co_commit=False, patience=BY_HAND)
     return coordinator.take_over()
+
+
+def raised(state: JobState) -> JobState:
+    """The state with the generation that ``take_over`` raises; nothing is stored.
+
+    Raises:
+        IdentityError: the register was moved; here is only the note that says where it is.
+    """
+    verdict = start(state, _by_hand(state), state.register)
+    if isinstance(verdict, Refused):
+        raise verdict.error
+    return verdict.state
+
+
+def _by_hand(state: JobState) -> RunIdentity:
+    run = f"by-hand-{secrets.token_hex(8)}"
+    return RunIdentity(state.job, state.lineage, run, state.target)
 
 
 def _moving(job: str) -> ContentionError:

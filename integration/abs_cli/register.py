@@ -131,6 +131,8 @@ def retire(
     it start from nothing, use `abs job reset`. A batch that is run again under a retired token is
     written again.
     """
+    from abs_cli.moving import raised
+
     state = Registers.at(url, stateschema, sinks)
     batch = tokens.find(state, job)
     if tokens_before is not None:
@@ -143,6 +145,7 @@ def retire(
             "batches: --tokens-before DATE.",
         )
     kept = state.of(job)
+    raised(kept)  # refuses the note of a move: without it, the job could begin here once more
     _check_ended(state, [job])
     if left := state.in_doubt(job):
         named = escape(job)

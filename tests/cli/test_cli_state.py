@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 from urllib.parse import urlsplit
 
 import psycopg
@@ -16,7 +18,7 @@ from typer.testing import CliRunner
 from abs_cli.main import app
 from abs_core.contracts import Task
 from abs_core.coordinator import Coordinator, Report
-from abs_core.errors import AbsError, ConfigError, OptionError, RefusedError
+from abs_core.errors import AbsError, ConfigError, IdentityError, OptionError, RefusedError
 from abs_core.events import Event, SweepFailed
 from abs_core.model import Committable, HandleName, Share, Wrote
 from abs_core.protocol import RunIdentity, decide
@@ -331,3 +333,38 @@ def test_a_command_that_changes_something_tells_programs_what(database: str) -> 
     again.coordinator.begin(0)
     gone = parsed("register", "retire", "flights", *at, "--yes")
     assert gone == {"did": "retired", "job": "flights"}
+
+
+def test_a_fence_names_what_it_aborts_before_and_after_and_notes_it(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trail = tmp_path / "trail.jsonl"
+    monkeypatch.setenv("ABS_TRAIL", str(trail))
+    job = Job(database)
+    decided, left = job.prepare(0, 1), job.prepare(0, 2, partition=1)
+    job.decide(0, decided)
+    command = ("in-doubt", "abort", "flights", "--fence", "--url", database)
+    foretold = parsed(*command, "--dry-run")
+    assert len(job.prepared()) == 2, "a dry run ends nothing"
+    ended = abs_(*command, "--json")
+    assert [one["handle"] for one in foretold] == [str(left.handle)]
+    assert json.loads(ended.stdout) == [{**foretold[0], "age_seconds": ANY}]
+    assert "aborted 1 handles; 0 left" in ended.stderr
+    assert (job.rows(), job.prepared()) == ([1], [])
+    noted = [json.loads(line) for line in trail.read_text().splitlines()]
+    assert [one["handles"] for one in noted if one["act"] == "abort"] == [[str(left.handle)]] * 2
+
+
+def test_the_note_of_a_moved_register_is_not_retired(database: str) -> None:
+    Job(database).prepare(0, 1)
+    here = ("flights", "--url", database)
+    to = ("--to", database, "--to-stateschema", "other")
+    assert abs_("register", "move", *here, *to).exit_code == 0
+    for command in (("register", "retire"), ("job", "reset"), ("job", "remove")):
+        refused = abs_(*command, *here, "--yes")
+        assert isinstance(refused.exception, IdentityError), command
+        assert "it was moved to" in str(refused.exception)
+    with pytest.raises(IdentityError, match="it was moved to"):
+        Job(database, "run-2").coordinator.begin(0)
+    there = ("flights", "--url", database, "--stateschema", "other")
+    assert abs_("register", "retire", *there, "--yes").exit_code == 0

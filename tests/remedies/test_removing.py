@@ -39,7 +39,9 @@ def test_what_a_killed_run_left_is_aborted_by_fencing_it_and_the_job_goes_on(cas
     told = command(case, "in-doubt", "abort", JOB)
     assert "aborted 0 handles; 1 left" in told
     assert "add --fence" in told
-    command(case, "in-doubt", "abort", JOB, "--fence")
+    ended = "1 handles; 0 left"
+    assert f"would abort {ended}" in command(case, "in-doubt", "abort", JOB, "--fence", "--dry-run")
+    assert f"aborted {ended}" in command(case, "in-doubt", "abort", JOB, "--fence")
     case.finished(ROWS, when="after the last run was fenced")
     raises(FencedError, lambda: killed.commit(1, shares))
     case.run().epoch(1, MORE)
