@@ -34,9 +34,22 @@ def facts(found: Mapping[str, str]) -> dict[str, str]:
     return {**kept, **dict(one.split("==") for one in SPARK)}
 
 
+def earlier(result: Path) -> dict[str, dict[str, Any]]:
+    """The rows of the result file, each with the commit of its run."""
+    if not result.exists():
+        return {}
+    document = json.loads(result.read_text())
+    commit = document["environment"]["commit"]
+    return {row["name"]: {"commit": commit, **row} for row in document["rows"]}
+
+
 def run(sizes: Sizes, only: list[str], result: Path) -> None:
-    """Write the result, anew after each contestant: a run that is cut off keeps what it has."""
+    """Write the result, anew after each contestant: a run that is cut off keeps what it has.
+
+    A run of some contestants keeps the rows of the others.
+    """
     named = {one.name: one for one in CONTESTANTS}
+    rows = earlier(result) if only else {}
     chosen = [named[name] for name in only or named]
     python = python_with(*SPARK, *CLIENTS, *LAKE, of="scoreboard")
     document: dict[str, Any] = {
@@ -48,14 +61,14 @@ def run(sizes: Sizes, only: list[str], result: Path) -> None:
     began = time.monotonic()
     with started(python) as servers:
         document["environment"] = facts(environment(servers.postgres.url))
-        rows: list[dict[str, Any]] = []
-        document["rows"] = rows
+        commit = {"commit": document["environment"]["commit"]}
         for number, contestant in enumerate(chosen, 1):
-            rows.append(to_dict(measure(contestant, servers, sizes)))
+            row = rows[contestant.name] = to_dict(measure(contestant, servers, sizes)) | commit
+            document["rows"] = [rows[name] for name in named if name in rows]
             document["load after"] = load()
             document["seconds"] = round(time.monotonic() - began)
             result.write_text(json.dumps(document, indent=1) + "\n")
-            told = {name: value for name, value in rows[-1].items() if name != "docs"}
+            told = {name: value for name, value in row.items() if name != "docs"}
             print(f"{number}/{len(chosen)} {document['seconds']} s {json.dumps(told)}", flush=True)
 
 

@@ -25,7 +25,8 @@ All of them get the same kills, each so many seconds after a start as the seed d
 then waits until the sink has written an epoch that Spark has not noted yet. The next run writes that
 epoch again: what a sink doubles shows there.
 """
-_AFTER = """- **rows/s**: without kills, from the first epoch that Spark has noted to the last.
+_AFTER = """- **sink**: with the commit, where the row is of an earlier run than the others.
+- **rows/s**: without kills, from the first epoch that Spark has noted to the last.
 - **under kills**: rows a second that are in the target once and unchanged, from the first epoch noted
   to the first one after the last kill, restarts included. With kills so close together a run is mostly
   starting: of Spark, and for our sinks of their commit process and register, some seconds more.
@@ -139,6 +140,9 @@ def _table(rows: list[Mapping[str, Any]], root: str, document: Mapping[str, Any]
     for row in rows:
         docs = row["docs"] if row["docs"].startswith("https:") else root + row["docs"]
         name = f"[{row['name']}]({docs})"
+        commit = document["environment"]["commit"]
+        if row.get("commit", commit) != commit:
+            name += f" at {row['commit']}"
         if row["failed"]:
             yield f"| {name} | {row['states']} | {row['failed']} |{' |' * (len(_COLUMNS) - 3)}"
             continue

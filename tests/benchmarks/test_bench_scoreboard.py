@@ -9,7 +9,7 @@ import pytest
 
 from abs_chaos.killing import Killed
 from abs_chaos.moments import Moment
-from benchmarks.scoreboard.__main__ import PAGE, README, RESULT, ROOT, stated
+from benchmarks.scoreboard.__main__ import PAGE, README, RESULT, ROOT, earlier, stated
 from benchmarks.scoreboard.contestants import CONTESTANTS, States
 from benchmarks.scoreboard.job import WAYS
 from benchmarks.scoreboard.measure import Row, Sizes, rate
@@ -42,6 +42,17 @@ def test_the_result_tells_commit_machine_seed_and_sizes() -> None:
     result = document()
     assert {"commit", "cpu", "cores", "pyspark"} <= set(result["environment"])
     assert {"seed", "kills", "every_s", "rows", "epochs"} <= set(result["sizes"])
+
+
+def test_a_row_of_an_earlier_run_says_its_commit() -> None:
+    rows = earlier(RESULT)
+    newer = document() | {"environment": {**document()["environment"], "commit": "0a0a0a0a"}}
+    newer["rows"] = list(rows.values())
+    told = [line for line in page(newer).splitlines() if line.startswith("| [")]
+    assert [
+        line.split(" | ")[0].endswith(f" at {row['commit']}")
+        for line, row in zip(told, rows.values(), strict=True)
+    ] == [True] * len(rows)
 
 
 def test_a_readme_without_marks_is_refused() -> None:
