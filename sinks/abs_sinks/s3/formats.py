@@ -225,7 +225,7 @@ def check_schema(schema: pa.Schema, options: S3Options) -> None:
     if options.fileformat == "parquet":
         try:
             pq.ParquetWriter(pa.BufferOutputStream(), schema).close()
-        except pa.ArrowException as error:
+        except (pa.ArrowException, OSError) as error:  # OSError: a decimal of negative scale
             raise SchemaError(
                 f"These columns cannot be written as Parquet: {error}.",
                 remedy="cast or drop the column in Spark.",

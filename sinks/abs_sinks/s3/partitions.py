@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from abs_clients.arrow import cast_plain, plain_type, type_name
 from abs_core.errors import SchemaError
+from abs_sinks.refusals import BadValuesError, check_utf8
 from abs_sinks.text import plain_text
 
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
@@ -38,7 +39,11 @@ class Folders(Protocol):
     def labels(self) -> Sequence[str]: ...
 
     def texts(self, place: int, values: pa.Array) -> list[str | None]:
-        """Of the values of one column; None: the folder of NULL. Different values differ."""
+        """Of the values of one column; None: the folder of NULL. Different values differ.
+
+        Raises:
+            BadValuesError: of the values.
+        """
         ...
 
 
@@ -67,7 +72,11 @@ class Partitioning:
                 _check_type(name, schema.field(name).type)
 
     def split(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Yield each folder (ends in a slash, or is empty) with its rows in order, all columns."""
+        """Yield each folder (ends in a slash, or is empty) with its rows in order, all columns.
+
+        Raises:
+            BadValuesError: of the batch's rows: a text is no UTF-8, or a year has not four digits.
+        """
         if not self._names:
             yield "", batch
             return
@@ -77,7 +86,15 @@ class Partitioning:
         starts = np.flatnonzero(np.r_[True, sorted_codes[1:] != sorted_codes[:-1]])
         ends = np.r_[starts[1:], len(order)]
         heads = batch.select(list(self._names)).take(pa.array(order[starts]))
-        for folder, start, end in zip(self._paths(heads), starts, ends, strict=True):
+        try:
+            paths = self._paths(heads)
+        except BadValuesError as error:
+            if error.rows is not None:  # of ``heads``; each stands for all rows of its folder
+                error.rows = np.sort(
+                    np.concatenate([order[starts[head] : ends[head]] for head in error.rows])
+                )
+            raise
+        for folder, start, end in zip(paths, starts, ends, strict=True):
             # ``take``: a slice would keep the whole batch in memory.
             yield folder, batch.take(pa.array(order[start:end]))
 
@@ -124,7 +141,10 @@ class _Columns:
 
     def texts(self, place: int, values: pa.Array) -> list[str | None]:
         kind, name = values.type, self.labels[place]
-        texts = plain_text(cast_plain(values, plain_type(kind)), name)
+        plain = cast_plain(values, plain_type(kind))
+        if pa.types.is_string(plain.type):
+            check_utf8(plain, name)
+        texts = plain_text(plain, name)
         if pa.types.is_timestamp(kind):
             # Moments say that they are in UTC: readers take text without it for the time of some zone.
             texts = pc.replace_substring_regex(texts, r"\.?0+(Z?)$", r"\1")

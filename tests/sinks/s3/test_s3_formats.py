@@ -9,9 +9,11 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
+from abs_core.errors import SchemaError
 from abs_sinks.s3 import S3Options
-from abs_sinks.s3.formats import encoder
+from abs_sinks.s3.formats import check_schema, encoder
 
 ROWS = 40_000
 
@@ -57,6 +59,12 @@ def test_short_tables_and_nested_columns_keep_every_dictionary() -> None:
     nested = pa.table({"id": range(ROWS), "tags": [[n] for n in range(ROWS)]})
     assert with_dictionary(written([short])) == {"id"}
     assert "id" in with_dictionary(written([nested]))
+
+
+def test_a_decimal_of_negative_scale_is_refused_for_parquet() -> None:
+    schema = pa.schema([("amount", pa.decimal128(5, -2))])
+    with pytest.raises(SchemaError, match="cannot be written as Parquet"):
+        check_schema(schema, S3Options.parse({"path": "s3://bucket/rows"}))
 
 
 def test_a_file_without_rows_can_be_read() -> None:

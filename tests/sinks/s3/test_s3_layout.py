@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from abs_clients.s3.location import Location
 from abs_core.errors import OptionError, RowError, SchemaError
 from abs_core.model import HandleName, job_key
+from abs_sinks.refusals import find_bad_rows
 from abs_sinks.s3.layout import FileName, data_key, handle_of, lead
 from abs_sinks.s3.options import check_partitioning
 from abs_sinks.s3.partitions import NULL_FOLDER, Partitioning
@@ -119,6 +122,26 @@ def test_values_are_written_as_spark_reads_them(values: pa.Array, folder: str) -
     batch = pa.record_batch({"id": [1], "k": values})
     ((found, _),) = Partitioning(batch.schema, ["k"]).split(batch)
     assert found == folder
+
+
+NO_FOLDERS = {
+    "text": pa.array([b"a", b"\xff", b"a", None, b"\xff", b"b"], pa.binary()).view(pa.string()),
+    "day": pa.array([0, 2**30, 0, None, 2**30, 1], pa.int32()).view(pa.date32()),
+}
+
+
+def _all(split: Callable[[pa.RecordBatch], Iterable[object]], rows: pa.RecordBatch) -> None:
+    list(split(rows))
+
+
+@pytest.mark.parametrize("kind", NO_FOLDERS)
+def test_the_rows_whose_value_makes_no_folder_name_are_told(kind: str) -> None:
+    batch = pa.record_batch({"id": range(6), "k": NO_FOLDERS[kind]})
+    for columns in (["k"], ["k", "id"]):
+        split = Partitioning(pa.schema([*batch.schema, ("v", pa.int8())]), columns).split
+        bad = find_bad_rows(batch, partial(_all, split))
+        assert bad.mask.to_pylist() == [False, True, False, False, True, False]
+        assert [reason.column for reason in bad.reasons] == ["k"]
 
 
 def test_columns_that_make_no_folder_name_are_refused() -> None:
