@@ -187,10 +187,10 @@ def _retire_tokens(
         raise ConfigError(
             f"There is no batch job {job!r} here.", remedy="see `abs register list` for its name."
         )
-    named, kept = tokens.plan(batch, moment)
-    for token in kept:
-        why = "it has a decided epoch that is not finished: run the batch once more"
-        errors.print(f"[yellow]kept[/] {escape(token)}: {why}")
+    named, reasons = tokens.plan(batch, moment)
+    kept = list(reasons)
+    for token, why in reasons.items():
+        errors.print(f"[yellow]kept[/] {escape(token)}: {escape(why)}")
     if not named:
         text = f"{escape(job)} has no token to retire."
         report(text, as_json=as_json, did="retired", job=job, tokens=[], kept=kept)

@@ -47,8 +47,8 @@ def document(job: BatchJob) -> dict[str, Any]:
     }
 
 
-def plan(job: BatchJob, moment: datetime) -> tuple[list[str], list[str]]:
-    """The tokens that were last noted before the moment: without an open decision, and with one.
+def plan(job: BatchJob, moment: datetime) -> tuple[list[str], dict[str, str]]:
+    """The tokens that were last noted before the moment: those to retire, and why others are kept.
 
     Raises ConfigError if the job has no parent record, which holds the tokens' times.
     """
@@ -59,10 +59,17 @@ def plan(job: BatchJob, moment: datetime) -> tuple[list[str], list[str]]:
             f"Only an older release has written batch job {job.job}; it recorded no dates.",
             remedy="retire its tokens one by one: `abs register retire JOB@TOKEN`.",
         )
-    still_open = {token_of(state.job) for state in job.states if state.open}
     old = [token.token for token in before(job.parent, moment)]
-    kept = [token for token in old if token in still_open]
-    return [token for token in old if token not in still_open], kept
+    why = {token_of(state.job): _why_kept(state) for state in job.states}
+    kept = {token: reason for token in old if (reason := why.get(token)) is not None}
+    return [token for token in old if token not in kept], kept
+
+
+def _why_kept(state: JobState) -> str | None:
+    if state.open:
+        return "it has a decided epoch that is not finished: run the batch once more"
+    # Without this note, the batch could write the token once more here.
+    return None if state.moved_to is None else f"its register was moved to {state.moved_to}"
 
 
 def retire(register: Inventory, job: str, tokens: Sequence[str]) -> list[tuple[str, AbsError]]:

@@ -21,11 +21,12 @@ from abs_core.errors import (
     AbsError,
     ContentionError,
     CorruptionError,
+    IdentityError,
     ProtocolError,
     RefusedError,
     UnavailableError,
 )
-from abs_core.model import Decision, JobState, NotedToken, job_key
+from abs_core.model import MOVED, Decision, JobState, NotedToken, job_key
 from abs_core.registers import MemoryRegister
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register.store import KafkaRegister
@@ -182,6 +183,20 @@ def test_a_token_with_an_open_decision_is_kept(register: Inventory, url: str) ->
         "register", "retire", "nightly", "--url", url, "--tokens-before", "2027-01-01", "--yes"
     )
     assert "kept 2026-11-01" in result.output
+    assert names(register) == ["clicks", "nightly@", "nightly@2026-11-01"]
+
+
+@SELDOM_BUT_POSTGRES
+def test_the_note_of_a_moved_token_is_kept(register: Inventory, url: str) -> None:
+    stored = register.load("nightly@2026-11-01")
+    assert stored is not None
+    moved = f"{MOVED}elsewhere: {stored.state.lineage}"
+    put(register, replace(stored.state, lineage=moved))
+    command = ("register", "retire")
+    result = abs_(*command, "nightly", "--url", url, "--tokens-before", "2027-01-01", "--yes")
+    assert "kept 2026-11-01: its register was moved to elsewhere" in result.output
+    one = abs_(*command, "nightly@2026-11-01", "--url", url, "--yes")
+    assert isinstance(one.exception, IdentityError), one.output
     assert names(register) == ["clicks", "nightly@", "nightly@2026-11-01"]
 
 
