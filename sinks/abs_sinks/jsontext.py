@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from abs_clients.arrow import is_list, type_name
-from abs_sinks.refusals import MisfitError, check_text, inside, parents_of
+from abs_sinks.refusals import Code, MisfitError, Reason, check_text, inside, parents_of, refuse
 from abs_sinks.text import plain_text
 
 
@@ -59,6 +59,37 @@ def refuse_tagged(plain: pa.DataType) -> None:
                 "GEOMETRY and GEOGRAPHY are not supported",
                 "convert with st_asbinary() in Spark, for a bytea column",
             )
+
+
+def check_keys(array: pa.Array, column: str) -> None:
+    """Refuse maps that have one key twice, at any depth: readers of JSON keep only one entry.
+
+    Args:
+        array: in a plain type, of those that ``require_json`` takes.
+
+    Raises:
+        BadValuesError: of the column's rows.
+    """
+    arrow = array.type
+    if is_list(arrow):
+        with inside(lambda: parents_of(array)):
+            check_keys(array.flatten(), column)
+    elif pa.types.is_struct(arrow):
+        for values in array.flatten() if arrow.num_fields else ():
+            check_keys(values, column)
+    elif pa.types.is_map(arrow):
+        keys, items, lengths = _entries(array)
+        parents = np.repeat(np.arange(len(array)), lengths.to_numpy(zero_copy_only=False))
+        with inside(lambda: parents):
+            texts = plain_text(keys, column).dictionary_encode(null_encoding="encode").indices
+            check_keys(items, column)
+        numbers = texts.to_numpy(zero_copy_only=False).astype(np.int64)
+        size = int(numbers.max(initial=0)) + 1
+        pairs, counts = np.unique(parents * size + numbers, return_counts=True)
+        twice = np.zeros(len(array), bool)
+        twice[pairs[counts > 1] // size] = True
+        why = "are maps with one key twice, of which JSON readers keep only one entry"
+        refuse(Reason(Code.MALFORMED, column, why, "correct or filter them in Spark"), twice)
 
 
 Texts = Callable[[pa.Array, str], pa.StringArray]
@@ -144,15 +175,20 @@ def _struct(array: pa.Array, column: str, texts: Texts) -> pa.StringArray:
     return pc.binary_join_element_wise(*pieces, "}", "")
 
 
-def _map(array: pa.Array, column: str, texts: Texts) -> pa.StringArray:
+def _entries(array: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
+    """Keys and items of all maps, and how many each map has; those under a null map are dropped."""
     offsets = array.offsets.to_numpy()
     lengths = pc.if_else(array.is_valid(), pa.array(np.diff(offsets)), 0)
     first, entries = int(offsets[0]), int(offsets[-1]) - int(offsets[0])
     keys, items = array.keys.slice(first, entries), array.items.slice(first, entries)
     if pc.sum(lengths).as_py() != entries and entries:
-        # Entries under a null map are dropped.
         belong = np.repeat(array.is_valid().to_numpy(zero_copy_only=False), np.diff(offsets))
         keys, items = keys.filter(pa.array(belong)), items.filter(pa.array(belong))
+    return keys, items, lengths
+
+
+def _map(array: pa.Array, column: str, texts: Texts) -> pa.StringArray:
+    keys, items, lengths = _entries(array)
     with inside(lambda: np.repeat(np.arange(len(array)), lengths.to_numpy(zero_copy_only=False))):
         name = texts(keys, column)
         if pa.types.is_string(keys.type):

@@ -33,6 +33,7 @@ VARCHAR3 = PgType(1043, "varchar", "varchar(3)", typmod=7, receive="varcharrecv"
 DATE = PgType(1082, "date", "date")
 TIMESTAMP0 = PgType(1114, "timestamp", "timestamp(0)", typmod=0)
 JSONB = PgType(3802, "jsonb", "jsonb")
+JSON = PgType(114, "json", "json")
 UUID = PgType(2950, "uuid", "uuid")
 INET = PgType(869, "inet", "inet")
 INT8 = PgType(20, "int8", "bigint")
@@ -61,6 +62,12 @@ STRUCTS = pa.StructArray.from_arrays([WORDS, DAYS], ["a", "b"])
 MAPS = pa.MapArray.from_arrays(
     [0, 1, 2, 4, 6, 8], texts(b"a", b"b", b"c", b"d", b"\xff", b"f", b"g", b"h"), WORDS
 )
+TWICE = pa.MapArray.from_arrays(
+    pa.array([0, 2, None, 2, 4, 7, 8], pa.int32()),
+    pa.array([1, 2, 1, 1, 3, 4, 3, 1]),
+    pa.array(range(8)),
+)
+"""Those at 3 and 4 have one key twice."""
 CASES: list[tuple[pa.Array, PgType, bool]] = [
     (WORDS, TEXT, True),
     (WORDS, VARCHAR3, False),
@@ -82,6 +89,8 @@ CASES: list[tuple[pa.Array, PgType, bool]] = [
     (lists(STRUCTS, 2, 2, 4), JSONB, False),
     (MAPS, JSONB, True),
     (lists(MAPS, 2, 2, None, 1), JSONB, False),
+    (TWICE, JSONB, False),
+    (lists(TWICE, 1, 2, None, 1, 2), JSONB, False),
 ]  # fmt: skip
 
 
@@ -119,6 +128,15 @@ def test_postgres_names_the_rows_that_it_refuses_one_by_one(
     values: pa.Array, pg: PgType, not_null: bool
 ) -> None:
     compare(values, pg, not_null)
+
+
+def test_jsonb_gets_no_map_with_one_key_twice_and_json_does() -> None:
+    batch = pa.record_batch({"c": pa.StructArray.from_arrays([TWICE], ["m"])})
+    for pg, refused in ((JSONB, [3, 4]), (JSON, [])):
+        table = CatalogTable("public", "t", 1, (Column("c", pg),))
+        bad = plan_columns(batch.schema, table).encoder().bad_rows(batch)
+        assert np.flatnonzero(bad.which >= 0).tolist() == refused
+        assert {reason.code for reason in bad.reasons} <= {Code.MALFORMED}
 
 
 def test_a_check_whose_elements_are_taken_for_rows_is_found() -> None:

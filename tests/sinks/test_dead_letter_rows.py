@@ -72,6 +72,15 @@ def test_a_row_reads_back_without_loss() -> None:
     reads_back()
 
 
+def test_a_map_with_one_key_twice_reads_back() -> None:
+    maps = pa.MapArray.from_arrays([0, 2, 3], pa.array(["a", "a", "b"]), pa.array([1, 2, 3]))
+    nested = pa.ListArray.from_arrays([0, 1, 2], maps)
+    batch = pa.record_batch({"map": maps, "list": nested})
+    letters = dead_letters(batch, [(0, "null", "", None), (1, "null", "", None)], Shown())
+    assert rows_of([each.row for each in letters], batch.schema).equals(batch)
+    assert "abs:arrow" not in letters[1].row
+
+
 def test_a_time_that_arrow_has_no_text_for_is_found() -> None:
     with planted(
         (text, "_times", lambda array, column: array.cast(pa.string())), by=CorruptionError

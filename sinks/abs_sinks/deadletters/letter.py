@@ -2,10 +2,10 @@
 
 Scalars are written as by ``jsontext``: numbers in full, dates and times as ISO text, bytes as
 ``\\x00ff``.
-A value that has no such form (text with a NUL, or that is no UTF-8; a year before 1; an interval) is
-written as ``{"abs:arrow": "<base64 of an Arrow stream>"}``. An object of the input that has ``"abs:``
-in its text is written as ``{"abs:plain": <the object>}``. The texts are ASCII, so every database stores
-them.
+A value that has no such form (text with a NUL, or that is no UTF-8; a year before 1; an interval; a map
+with one key twice) is written as ``{"abs:arrow": "<base64 of an Arrow stream>"}``. An object of the
+input that has ``"abs:`` in its text is written as ``{"abs:plain": <the object>}``. The texts are ASCII,
+so every database stores them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from abs_clients.arrow import cast_plain, is_list, plain_type
 from abs_core.errors import CorruptionError
-from abs_sinks.jsontext import json_text, require_json
+from abs_sinks.jsontext import check_keys, json_text, require_json
 from abs_sinks.refusals import BadRows, BadValuesError, MisfitError
 
 
@@ -231,6 +231,7 @@ def _json_values(array: pa.Array) -> list[str]:
             return [_fallback(array, row) for row in range(len(array))]
         require_json(plain)
         values = cast_plain(array, plain)
+        check_keys(values, "")
         texts = json_text(pa.StructArray.from_arrays([values], ["v"]), "")
         return [_apart(_ascii(text[len('{"v":') : -1])) for text in texts.to_pylist()]
     except (BadValuesError, MisfitError, pa.ArrowException, UnicodeDecodeError):

@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 
 from abs_clients.arrow import is_list
 from abs_clients.buffers import values_of
-from abs_sinks.postgres.columns.types import PgType
+from abs_sinks.jsontext import check_keys
+from abs_sinks.postgres.columns.types import PgType, becomes_json
 from abs_sinks.refusals import Code, Reason, check_text, inside, parents_of, refuse
 from abs_sinks.text import interval_parts
 
@@ -43,6 +44,8 @@ def check_values(array: pa.Array, pg: PgType, column: str) -> None:
         check_text(array, column)
         _check_length(array, pg, column)
         _check_parsed(array, pg, column)
+    elif pg.name == "jsonb" and becomes_json(arrow, pg):
+        check_keys(array, column)
     elif is_list(arrow) and pg.element is not None:
         inner = array.flatten()
         # All dimensions of an array are of one type: the elements' is that of the leaves.
