@@ -4,8 +4,8 @@ A marker is written in the transaction of its rows, so a restored database, or a
 commits, lacks it. Those of the last finished epoch are kept until the next one is finished; older ones
 are deleted, and a database that was restored to their time has them again.
 
-An epoch that a batch write has repaired has no marker: the row of the batch's own register, which is
-written in the transaction of its rows or after it, stands for one.
+An epoch that a batch write has repaired has markers of the batch's own register. If that lies in this
+database, its row stands for them: it is written in the transaction of the rows, or after it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ select gid from pg_prepared_xacts where database = current_database() and starts
 _MARK = "markers"
 
 
-_ROW = "row"
+_ROW, _REGISTER = "row", "register"
 
 _HAS_ROW = """
 select exists (select from {table} where job = {job} and state ->> 'register' = {register})
@@ -48,16 +48,19 @@ class Markers:
 
     Args:
         row: of a batch write instead: the id of its register, which is in that schema, and its job.
+        register: of a batch write with its register elsewhere: whose markers they are.
     """
 
     position: Position
     count: int
     schema: str
     row: tuple[str, str] | None = None
+    register: str | None = None
 
     def to_text(self) -> str:
-        row = {} if self.row is None else {_ROW: self.row}
-        return json.dumps({_MARK: [*self.position, self.count, self.schema], **row})
+        batch = {_ROW: self.row, _REGISTER: self.register}
+        told = {key: value for key, value in batch.items() if value is not None}
+        return json.dumps({_MARK: [*self.position, self.count, self.schema], **told})
 
     @classmethod
     def read(cls, mark: str) -> Self:
@@ -67,10 +70,11 @@ class Markers:
             generation, epoch, count, schema = of(list, values[_MARK])
             position = whole(generation), whole(epoch)
             row = None
+            of_batch = text(values[_REGISTER]) if _REGISTER in values else None
             if _ROW in values:
                 register, job = of(list, values[_ROW])
                 row = text(register), text(job)
-            return cls(position, whole(count), text(schema), row)
+            return cls(position, whole(count), text(schema), row, of_batch)
 
 
 def shown(committables: Sequence[Committable], stateschema: str) -> list[Shown]:
@@ -79,8 +83,8 @@ def shown(committables: Sequence[Committable], stateschema: str) -> list[Shown]:
     But of a batch write (a token) its register: it may repair an epoch of a job with another register.
     """
     handle = committables[0].handle
-    schema = dict(committables[0].extra).get(SCHEMA)
-    if schema is None and "@" not in handle.job:
+    schema, is_batch = dict(committables[0].extra).get(SCHEMA), "@" in handle.job
+    if schema is None and not is_batch:
         return []
     # A decision may name handles of earlier epochs, too.
     last = max((c.handle.generation, c.handle.epoch) for c in committables)
@@ -89,7 +93,7 @@ def shown(committables: Sequence[Committable], stateschema: str) -> list[Shown]:
     made = (
         Markers(last, 0, stateschema, (handle.register, handle.job))
         if schema is None
-        else Markers(last, count, schema)
+        else Markers(last, count, schema, register=handle.register if is_batch else None)
     )
     return [Shown(0, rows, made.to_text())]
 
@@ -117,6 +121,9 @@ def look_back(connection: Connection[Any], schema: str, past: Past) -> list[Look
         noted = Markers.read(mark)
         if noted.row is not None:
             return _has_row(connection, noted.schema, noted.row)
+        if noted.register is not None:
+            of_batch = _counts(connection, noted.schema, noted.register)
+            return noted.count <= of_batch.get(noted.position, 0)
         # Markers of earlier epochs are deleted: a later one stands for them.
         return noted.position < top or noted.count <= counts.get(noted.position, 0)
 

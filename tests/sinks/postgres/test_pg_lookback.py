@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 import psycopg
@@ -12,7 +15,7 @@ from abs_cli import repair
 from abs_clients.postgres.pool import close_idle
 from abs_core.certificate import MemoryCertificates
 from abs_core.errors import NotPreparedError, RegisterLostError, TargetWentBackError
-from abs_core.model import job_key
+from abs_core.model import Committable, Shown, job_key
 from abs_services import PostgresService
 from abs_sinks.postgres import PostgresSink, lookback
 from abs_sinks.postgres.register import PostgresRegister
@@ -123,15 +126,24 @@ def test_what_is_committed_and_still_marked_is_not_composed_again(database: str)
         raises(NotPreparedError, lambda: committer.compose(staged))
 
 
-def repaired_and_restored_again(url: str, name: str) -> None:
-    """The job's register is elsewhere; that of the batch writes which repair it is in the database."""
+def repaired_and_restored_again(url: str, name: str, *, elsewhere: bool = False) -> None:
+    """The job's register is elsewhere; that of the batch writes which repair it is in the database.
+
+    Args:
+        elsewhere: that of the batch writes, too: they write to several sinks.
+    """
     with open_table(url, VARIANTS[name]) as harness, Case(harness) as case:
 
         def alone(job: str) -> Run:
+            if elsewhere:
+                return case.run(job)
             return Run(PostgresSink(harness.options, SCHEMA, co_commit=True), job)
 
         alone("another").epoch(0, [])
-        harness.tables.append(f"{harness.schema}.register")  # which a copy of the database has, too
+        if not elsewhere:
+            harness.tables.append(
+                f"{harness.schema}.register"
+            )  # which a copy of the database has, too
         run = case.run()
         run.epoch(0, FIRST)
         back = harness.backup()
@@ -149,7 +161,8 @@ def repaired_and_restored_again(url: str, name: str) -> None:
                 alone(job_key(JOB, one.token)).epoch(0, written[one.recent.epoch])
                 assert one.token not in tokens
                 tokens.add(one.token)
-            repair._finish(run.store, stored, lost, PostgresRegister(harness.options))  # type: ignore[arg-type]
+            tokens_in = run.store if elsewhere else PostgresRegister(harness.options)
+            repair._finish(run.store, stored, lost, tokens_in)  # type: ignore[arg-type]
             case.run().begin(3)
             case.holds(FIRST, SECOND, THIRD, when="after a repair run")
         case.run().epoch(3, LAST)
@@ -157,11 +170,28 @@ def repaired_and_restored_again(url: str, name: str) -> None:
         case.holds(FIRST, SECOND, THIRD, LAST, when="after two repair runs")
 
 
+@pytest.mark.parametrize("elsewhere", [False, True])
 @pytest.mark.parametrize("name", ["2pc-append-foreign-register", "wal-append-foreign-register"])
-def test_what_was_repaired_is_compared_and_repaired_again(database: str, name: str) -> None:
-    repaired_and_restored_again(database, name)
+def test_what_was_repaired_is_compared_and_repaired_again(
+    database: str, name: str, elsewhere: bool
+) -> None:
+    repaired_and_restored_again(database, name, elsewhere=elsewhere)
 
 
 def test_a_repaired_epoch_that_is_no_longer_compared_is_found(database: str) -> None:
     with planted((lookback, "_has_row", lambda *_: True)):
         repaired_and_restored_again(database, "wal-append-foreign-register")
+
+
+def test_markers_of_a_repair_that_are_looked_for_as_the_jobs_own_are_found(database: str) -> None:
+    shown = lookback.shown
+
+    def as_the_jobs(committables: Sequence[Committable], stateschema: str) -> list[Shown]:
+        def without(mark: str) -> str:
+            return json.dumps({k: v for k, v in json.loads(mark).items() if k != "register"})
+
+        told = shown(committables, stateschema)
+        return [replace(one, mark=without(one.mark)) for one in told]
+
+    with planted((lookback, "shown", as_the_jobs), by=(AssertionError, pytest.fail.Exception)):
+        repaired_and_restored_again(database, "2pc-append-foreign-register", elsewhere=True)
