@@ -131,8 +131,6 @@ def retire(
     it start from nothing, use `abs job reset`. A batch that is run again under a retired token is
     written again.
     """
-    from abs_cli.moving import raised
-
     state = Registers.at(url, stateschema, sinks)
     batch = tokens.find(state, job)
     if tokens_before is not None:
@@ -145,7 +143,6 @@ def retire(
             "batches: --tokens-before DATE.",
         )
     kept = state.of(job)
-    raised(kept)  # refuses the note of a move: without it, the job could begin here once more
     _check_ended(state, [job])
     if left := state.in_doubt(job):
         named = escape(job)
@@ -155,7 +152,7 @@ def retire(
             f"`abs job remove {named}` ends them and deletes the register.",
             soft_wrap=True,
         )
-    confirm(f"{job} has committed {done(kept)} to {kept.target}. Forget it?", yes=yes)
+    confirm(_what_is_forgotten(job, kept), yes=yes)
     name, _, token = job.partition("@")
     if token:
         if refused := tokens.retire(state.register, name, [token]):
@@ -163,6 +160,16 @@ def retire(
     else:
         state.register.retire(job)
     report(f"[green]retired[/] {escape(job)}", as_json=as_json, did="retired", job=job)
+
+
+def _what_is_forgotten(job: str, kept: JobState) -> str:
+    """The question."""
+    if kept.moved_to is None:
+        return f"{job} has committed {done(kept)} to {kept.target}. Forget it?"
+    return (
+        f"The register of {job} was moved to {kept.moved_to}. Without this note, a run that still "
+        "names the old place may begin from nothing there. Delete the note?"
+    )
 
 
 def _check_ended(state: Registers, jobs: Sequence[str]) -> None:

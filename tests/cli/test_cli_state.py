@@ -355,16 +355,24 @@ def test_a_fence_names_what_it_aborts_before_and_after_and_notes_it(
     assert [one["handles"] for one in noted if one["act"] == "abort"] == [[str(left.handle)]] * 2
 
 
-def test_the_note_of_a_moved_register_is_not_retired(database: str) -> None:
+def test_the_note_of_a_moved_register_is_retired_only_by_a_consent_that_names_the_place(
+    database: str,
+) -> None:
     Job(database).prepare(0, 1)
     here = ("flights", "--url", database)
     to = ("--to", database, "--to-stateschema", "other")
     assert abs_("register", "move", *here, *to).exit_code == 0
-    for command in (("register", "retire"), ("job", "reset"), ("job", "remove")):
+    for command in (("job", "reset"), ("job", "remove")):
         refused = abs_(*command, *here, "--yes")
         assert isinstance(refused.exception, IdentityError), command
         assert "it was moved to" in str(refused.exception)
     with pytest.raises(IdentityError, match="it was moved to"):
         Job(database, "run-2").coordinator.begin(0)
+    asked = abs_("register", "retire", *here, answer="n\n")
+    assert asked.exit_code == 1
+    assert "was moved to" in asked.output
+    assert "may begin from nothing there" in " ".join(asked.output.split())
     there = ("flights", "--url", database, "--stateschema", "other")
-    assert abs_("register", "retire", *there, "--yes").exit_code == 0
+    for place in (there, here):
+        assert abs_("register", "retire", *place, "--yes").exit_code == 0
+    assert parsed("register", "list", "--url", database) == []
