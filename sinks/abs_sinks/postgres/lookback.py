@@ -59,8 +59,8 @@ class Markers:
 
     def to_text(self) -> str:
         batch = {_ROW: self.row, _REGISTER: self.register}
-        told = {key: value for key, value in batch.items() if value is not None}
-        return json.dumps({_MARK: [*self.position, self.count, self.schema], **told})
+        of_batch = {key: value for key, value in batch.items() if value is not None}
+        return json.dumps({_MARK: [*self.position, self.count, self.schema], **of_batch})
 
     @classmethod
     def read(cls, mark: str) -> Self:
