@@ -60,8 +60,9 @@ def _is_cause(one: Line, other: Line) -> bool:
 
 
 def _forged(lines: list[Line]) -> Iterator[Forged]:
+    prepared = {line["handle"] for line in lines if line["event"] == "PreCommitted"}
     for n, line in enumerate(lines):
-        for what, forged in _changed(line):
+        for what, forged in _changed(line, prepared):
             yield f"line {n + 1}: {what}", [*lines[:n], forged, *lines[n + 1 :]]
         if line["event"] in ("PreCommitted", "Decided", "Committed"):
             yield f"line {n + 1}: it is there twice", [*lines[: n + 1], *lines[n:]]
@@ -78,7 +79,7 @@ def _forged(lines: list[Line]) -> Iterator[Forged]:
             yield told, [*lines[: n + 1], other, *lines[n + 1 :]]
 
 
-def _changed(line: Line) -> Iterator[tuple[str, Line]]:
+def _changed(line: Line, prepared: set[str]) -> Iterator[tuple[str, Line]]:
     match line["event"]:
         case "Decided":
             if len(line["handles"]) > 1:
@@ -87,7 +88,9 @@ def _changed(line: Line) -> Iterator[tuple[str, Line]]:
             yield "another epoch is decided", {**line, "epoch": line["epoch"] + 1}
             names = [HandleName.parse(name) for name in line["handles"]]
             stolen = [str(_other(name)) for name in names if name is not None]
-            yield "handles that nobody pre-committed are decided", {**line, "handles": stolen}
+            # A handle that compose made has a name of its own, and no log says which one.
+            if prepared.issuperset(line["handles"]):
+                yield "handles that nobody pre-committed are decided", {**line, "handles": stolen}
         case "Committed":
             yield "another epoch is committed", {**line, "epoch": line["epoch"] + 1}
         case "Left":
