@@ -24,8 +24,9 @@ from pyiceberg.types import DecimalType, LongType
 from abs_clients.delta import evolve
 from abs_clients.iceberg import problems
 from abs_core.errors import AbsError, RefusedError, SchemaError
+from abs_core.model import Wrote
 from abs_sinks.lake.table import Mark
-from abs_testing.engine import Run
+from abs_testing.engine import Attempt, Run
 from tests.planted import Bug, Plant, planted
 from tests.sinks.lake.job import Job, batch
 from tests.sinks.lake.test_lake_readers import asked_of_duckdb
@@ -117,10 +118,7 @@ def test_a_part_of_a_struct_that_came_beside_a_delta_job_is_null_in_its_rows(
         job.epoch(2, batch(id=[2], s=wider))
     else:
         run = Run(job.sink(job.options, of(1).schema), "job")
-        attempt = run.attempt(1, 0)
-        attempt.writer.write(of(1))
-        attempt._rows += 1
-        made = attempt.pre_commit()
+        made = prepared(run.attempt(1, 0), of(1))
         with_part(job)
         run.commit(1, [made])
     with pytest.raises(SchemaError, match="s is array<"):
@@ -268,6 +266,13 @@ def test_a_partition_whose_column_gets_a_wider_type_is_found_by_filters(tmp_path
             assert seen["id"].to_pylist() == [number], (column, number)
 
 
+def prepared(attempt: Attempt, batch: pa.RecordBatch) -> Wrote:
+    """What a task that has written one batch tells."""
+    attempt.writer.write(batch)
+    attempt._rows += batch.num_rows
+    return attempt.pre_commit()
+
+
 def cleaned(metadata: dict[str, Any]) -> dict[str, Any]:
     kept = [spec for spec in metadata["partition-specs"] if not spec["fields"]]
     return metadata | {"partition-specs": kept}
@@ -306,10 +311,7 @@ def test_a_partition_field_that_is_cleaned_away_under_a_task_stops_its_epoch_und
         spec.add_field("id", BucketTransform(4), "b")
     run = Run(job.sink(job.options, rows().schema), "job")
     run.begin(0)
-    attempt = run.attempt(0)
-    attempt.writer.write(rows(1, 2, 3))
-    attempt._rows += 3
-    made = [attempt.pre_commit()]
+    made = [prepared(run.attempt(0), rows(1, 2, 3))]
     with job.table.update_spec() as spec:
         spec.remove_field("b")
     with_metadata(job, cleaned)
@@ -326,9 +328,7 @@ def test_tasks_of_one_epoch_that_saw_two_layouts_are_committed_together(tmp_path
     run.begin(0)
     for task, ids in enumerate([(1, 2), (3, 4)]):
         attempt = Run(job.sink(job.options, rows().schema), "job", run=run.who.run).attempt(0, task)
-        attempt.writer.write(rows(*ids))
-        attempt._rows += 2
-        made.append(attempt.pre_commit())
+        made.append(prepared(attempt, rows(*ids)))
         with job.table.update_spec() as spec:
             spec.add_field("id", BucketTransform(4 + task), f"b{task}")
     run.commit(0, made)

@@ -91,6 +91,13 @@ def told(case: Case) -> list[str]:
     return [event.why for event in events if isinstance(event, NotCompared)]
 
 
+def expire(harness: IcebergHarness) -> None:
+    """All snapshots but the newest and those that a tag is at."""
+    table = harness.foreign.load_table(harness.name)
+    later = datetime.now(UTC) + timedelta(hours=1)
+    table.maintenance.expire_snapshots().older_than(later).commit()
+
+
 def test_what_an_expired_snapshot_would_tell_is_said_to_be_unknown(tmp_path: Path) -> None:
     harness = IcebergHarness(tmp_path, None, {})
     with Case(harness) as case:
@@ -99,9 +106,7 @@ def test_what_an_expired_snapshot_would_tell_is_said_to_be_unknown(tmp_path: Pat
         run.epoch(1, SECOND)
         assert told(case) == []
         compact(harness)
-        table = harness.foreign.load_table(harness.name)
-        later = datetime.now(UTC) + timedelta(hours=1)
-        table.maintenance.expire_snapshots().older_than(later).commit()
+        expire(harness)
         [why] = told(case)
         assert "snapshots expired" in why
         case.run().epoch(2, THIRD)
@@ -121,9 +126,7 @@ def test_an_epochs_snapshot_that_a_tag_keeps_is_no_going_back(tmp_path: Path) ->
         ).commit()
         compact(harness)
         compact(harness)
-        table = harness.foreign.load_table(harness.name)
-        later = datetime.now(UTC) + timedelta(hours=1)
-        table.maintenance.expire_snapshots().older_than(later).commit()
+        expire(harness)
         [why] = told(case)
         assert "snapshots expired" in why
         case.run().epoch(2, THIRD)
