@@ -97,6 +97,9 @@ def to_abs_error(
         meaning = _LATER if why is None else Meaning(type(why), why.remedy)
         text = text if why is None else why.what.rstrip(".")
     if login is not None and issubclass(meaning.kind, UnavailableError):
+        if (outage := login.outage) is not None:
+            # A broker ends a session whose token has expired: kafka-python tells a lost connection.
+            meaning, text = Meaning(type(outage), outage.remedy), outage.what.rstrip(".")
         login.doubt()
     shown = "" if code is None else f" [{code}]"
     if who is not None and meaning.kind is RefusedError:

@@ -108,6 +108,12 @@ class Login(AbstractTokenProvider):  # type: ignore[misc] # kafka-python has no 
             assert self._token is not None, "or its failure was raised"
             return self._token
 
+    @property
+    def outage(self) -> AbsError | None:
+        """Why there is no good token now; None if there is one, or none was asked for in vain."""
+        token = self._token
+        return self.failure if token is None or token.expires <= time.time() else None
+
     def _renew(self) -> None:
         begun = time.time()
         try:

@@ -509,3 +509,24 @@ def test_a_token_that_nobody_doubts_is_found(
         test_a_token_is_replaced_when_a_connection_failed_that_may_have_been_refused(
             server, monkeypatch
         )
+
+
+def test_a_connection_that_ends_with_its_token_tells_why_there_is_no_other(
+    server: TokenServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker ends the session, which kafka-python tells as a lost connection."""
+    settings = Settings.of(server.settings("a:1") | {"client.id": f"{server.url}/ends"})
+    mine = login_of(settings)
+    assert mine is not None
+    lost = kafka.errors.KafkaConnectionError("socket disconnected")
+    server.status, until = 503, mine.current().expires
+    mine.doubt()
+    assert "token" not in to_abs_error(lost, "asking", settings).what, "there is one that is good"
+    monkeypatch.setattr(login, "time", SimpleNamespace(time=lambda: until + 1))
+    with pytest.raises(UnavailableError):
+        mine.current()
+    error = to_abs_error(lost, "asking", settings)
+    assert isinstance(error, UnavailableError)
+    assert "token server" in error.what
+    too_large = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "too large")
+    assert "token" not in to_abs_error(too_large, "sending", settings).what

@@ -27,6 +27,7 @@ from abs_sinks.kafka.register.session import (
 from abs_sinks.kafka.register.store import KafkaRegister
 from abs_sinks.kafka.register.tail import BlockedError, Extent, Tail, log_offsets
 from abs_sinks.kafka.register.topic import PARTITIONS, partition_of, records_of, version_after
+from abs_testing.case import within
 from abs_testing.check_register import an_old_answer_lets_no_change_through
 from tests.fault_proxy.kafka import Api, LossyBroker
 from tests.sinks.kafka.registers import create
@@ -171,10 +172,17 @@ def test_a_broker_that_has_nothing_of_a_transaction_confirms_no_change_by_it(
     monkeypatch.setattr(timeouts, "LEADER_SECONDS", 0.2)
     stored = create(register_options, job)
     mine = partition_of(job)
-    end = log_offsets(register_options.kafka, register_options.registertopic, mine)
+    ends = list[Extent | None]()
+
+    def is_ended() -> bool:
+        """A broker answers before the transaction's marker is written, which takes an offset."""
+        ends.append(log_offsets(register_options.kafka, register_options.registertopic, mine))
+        return (end := ends[-1]) is not None and end.stable == end.end
+
+    assert within(30, is_ended)
     producer = _half_written(register_options, stored)
-    assert end is not None
-    assert producer.begins_at(mine) == end.end
+    assert ends[-1] is not None
+    assert producer.begins_at(mine) == ends[-1].end
     with pytest.raises(UnavailableError, match="leads it no longer"):
         producer.begins_at((mine + 1) % PARTITIONS)
     producer.commit()
