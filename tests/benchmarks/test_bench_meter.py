@@ -6,6 +6,7 @@ JVM), and what those use is rightly counted too.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -76,3 +77,16 @@ def test_cpu_of_a_child_that_still_runs_is_counted() -> None:
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads proc(5)")
 def test_what_an_unwaited_child_used_before_is_not_taken_off() -> None:
     assert cpu_seconds(UNWAITED) >= 0
+
+
+def test_processes_of_a_benchmark_keep_compiled_modules_whatever_the_environment_says() -> None:
+    script = "import sys; print(sys.dont_write_bytecode)"
+    both = (
+        f"import benchmarks, subprocess, sys; {script}; sys.stdout.flush()\n"
+        f"subprocess.run([sys.executable, '-c', {script!r}], check=True)"
+    )
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", both], check=True, stdout=subprocess.PIPE, text=True, env=environment
+    )
+    assert done.stdout.split() == ["False", "False"]
