@@ -3,7 +3,7 @@
 import os
 import sys
 
-# Modules of an installed package are compiled once. Where the environment forbids to keep compiled ones,
-# each of Spark's Python processes would compile ours anew, and no peer's.
+# Modules of an installed package are compiled once. Where the environment forbids to keep compiled
+# ones, each of Spark's Python processes would compile ours anew, and no peer's.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
