@@ -19,7 +19,8 @@ from abs_sinks.door import Around, SinkFormat, job_of
 
 if TYPE_CHECKING:
     from abs_sinks.deadletters.place import KeptLetters
-    from abs_sinks.postgres import PostgresGroup, PostgresOptions, PostgresSink
+    from abs_sinks.postgres.options import PostgresOptions
+    from abs_sinks.postgres.sink import PostgresGroup, PostgresSink
 
 _KEYWORDS = re.compile(r"\bdbname\s*=|\A\s*(host|hostaddr|service)\s*=", re.IGNORECASE)
 """Finds a place that is written in libpq's keywords: it has one of these."""
@@ -163,8 +164,7 @@ class PostgresFormat(SinkFormat):
     def forget(
         self, options: PostgresOptions, state: JobState, letters: bool | None = None
     ) -> Sequence[str]:
-        from abs_sinks.postgres.apply.forgetting import forget_positions
-        from abs_sinks.postgres.traces import remove_traces
+        from abs_sinks.postgres.apply.forgetting import forget_positions, remove_traces
 
         if letters is None:
             return forget_positions(options, state)
