@@ -11,9 +11,9 @@ database, its row stands for them: it is written in the transaction of the rows,
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import psycopg
 from psycopg import Connection, sql
@@ -33,8 +33,6 @@ select gid from pg_prepared_xacts where database = current_database() and starts
 
 
 _MARK = "markers"
-
-
 _ROW, _REGISTER = "row", "register"
 
 _HAS_ROW = """
@@ -44,37 +42,77 @@ select exists (select from {table} where job = {job} and state ->> 'register' = 
 
 @dataclass(frozen=True, slots=True)
 class Markers:
-    """The markers of an epoch: how many, and in which state schema.
-
-    Args:
-        row: of a batch write instead: the id of its register, which is in that schema, and its job.
-        register: of a batch write with its register elsewhere: whose markers they are.
-    """
+    """The markers of an epoch: how many, and in which state schema."""
 
     position: Position
     count: int
     schema: str
-    row: tuple[str, str] | None = None
-    register: str | None = None
 
     def to_text(self) -> str:
-        batch = {_ROW: self.row, _REGISTER: self.register}
-        of_batch = {key: value for key, value in batch.items() if value is not None}
-        return json.dumps({_MARK: [*self.position, self.count, self.schema], **of_batch})
+        return json.dumps({_MARK: [*self.position, self.count, self.schema], **self._of_batch()})
 
-    @classmethod
-    def read(cls, mark: str) -> Self:
-        """Raises CorruptionError: the text is none of ``to_text``."""
-        with reading_mark("PostgreSQL"):
-            values = fields(parse(mark))
-            generation, epoch, count, schema = of(list, values[_MARK])
-            position = whole(generation), whole(epoch)
-            row = None
-            of_batch = text(values[_REGISTER]) if _REGISTER in values else None
-            if _ROW in values:
-                register, job = of(list, values[_ROW])
-                row = text(register), text(job)
-            return cls(position, whole(count), text(schema), row, of_batch)
+    def _of_batch(self) -> dict[str, object]:
+        return {}
+
+    def are_in(self, connection: Connection[Any], counts: Mapping[Position, int]) -> bool:
+        """Whether the database still has them.
+
+        Args:
+            counts: of the job's own markers.
+        """
+        # Markers of earlier epochs are deleted: a later one stands for them.
+        return self.position < _top(counts) or self.count <= counts.get(self.position, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchMarkers(Markers):
+    """Those of a batch write with its register elsewhere, under that register's id."""
+
+    register: str
+
+    def _of_batch(self) -> dict[str, object]:
+        return {_REGISTER: self.register}
+
+    def are_in(self, connection: Connection[Any], counts: Mapping[Position, int]) -> bool:
+        counts = _counts(connection, self.schema, self.register)
+        return self.count <= counts.get(self.position, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRow(Markers):
+    """The row of a batch write's register, which stands for markers; it is in their schema."""
+
+    register: str
+    job: str
+
+    def _of_batch(self) -> dict[str, object]:
+        return {_ROW: [self.register, self.job]}
+
+    def are_in(self, connection: Connection[Any], counts: Mapping[Position, int]) -> bool:
+        table = sql.Identifier(self.schema, "register")
+        query = sql.SQL(_HAS_ROW).format(table=table, job=self.job, register=self.register)
+        try:
+            return connection.execute(query).fetchone() == (True,)
+        except psycopg.errors.UndefinedTable:
+            return False
+
+
+def read(mark: str) -> Markers:
+    """Read what ``to_text`` made.
+
+    Raises:
+        CorruptionError: the text is none of it.
+    """
+    with reading_mark("PostgreSQL"):
+        values = fields(parse(mark))
+        generation, epoch, number, schema = of(list, values[_MARK])
+        position, count = (whole(generation), whole(epoch)), whole(number)
+        if _ROW in values:
+            register, job = of(list, values[_ROW])
+            return BatchRow(position, count, text(schema), text(register), text(job))
+        if _REGISTER in values:
+            return BatchMarkers(position, count, text(schema), text(values[_REGISTER]))
+        return Markers(position, count, text(schema))
 
 
 def shown(committables: Sequence[Committable], stateschema: str) -> list[Shown]:
@@ -90,19 +128,20 @@ def shown(committables: Sequence[Committable], stateschema: str) -> list[Shown]:
     last = max((c.handle.generation, c.handle.epoch) for c in committables)
     count = sum((c.handle.generation, c.handle.epoch) == last for c in committables)
     rows = sum(committable.rows for committable in committables)
-    made = (
-        Markers(last, 0, stateschema, (handle.register, handle.job))
-        if schema is None
-        else Markers(last, count, schema, register=handle.register if is_batch else None)
-    )
-    return [Shown(0, rows, made.to_text())]
+    if schema is None:
+        markers: Markers = BatchRow(last, 0, stateschema, handle.register, handle.job)
+    elif is_batch:
+        markers = BatchMarkers(last, count, schema, handle.register)
+    else:
+        markers = Markers(last, count, schema)
+    return [Shown(0, rows, markers.to_text())]
 
 
 def kept(state: JobState) -> list[Position]:
     """Of which epochs the markers must stay: of the last one of each sink."""
     last = {result.sink: result.mark for recent in state.recent for result in recent.shown}
-    marks = [Markers.read(mark) for mark in last.values() if f'"{_MARK}"' in mark]
-    return [mark.position for mark in marks if mark.row is None]
+    marks = [read(mark) for mark in last.values() if f'"{_MARK}"' in mark]
+    return [mark.position for mark in marks if not isinstance(mark, BatchRow)]
 
 
 def look_back(connection: Connection[Any], schema: str, past: Past) -> list[LookedBack]:
@@ -113,25 +152,13 @@ def look_back(connection: Connection[Any], schema: str, past: Past) -> list[Look
     """
     if past.noted:
         # By the mark, not the option: a changed stateschema would look like lost rows.
-        schema = Markers.read(past.noted[-1].mark).schema
+        schema = read(past.noted[-1].mark).schema
     counts = _counts(connection, schema, past.register)
-    top = max(counts, default=(0, -1))
-
-    def is_there(mark: str) -> bool:
-        noted = Markers.read(mark)
-        if noted.row is not None:
-            return _has_row(connection, noted.schema, noted.row)
-        if noted.register is not None:
-            of_batch = _counts(connection, noted.schema, noted.register)
-            return noted.count <= of_batch.get(noted.position, 0)
-        # Markers of earlier epochs are deleted: a later one stands for them.
-        return noted.position < top or noted.count <= counts.get(noted.position, 0)
-
     why = "The markers that their transactions wrote are not there."
-    looks = compared(past, is_there, why)
+    looks = compared(past, lambda mark: read(mark).are_in(connection, counts), why)
     if past.running:
         return looks
-    ahead = max([top, *_prepared(connection, past)])
+    ahead = max([_top(counts), *_prepared(connection, past)])
     return [*looks, LookedBack(0, ahead=ahead)] if ahead > past.decided else looks
 
 
@@ -143,14 +170,8 @@ def _counts(connection: Connection[Any], schema: str, register: str) -> dict[Pos
         return {}
 
 
-def _has_row(connection: Connection[Any], schema: str, row: tuple[str, str]) -> bool:
-    register, job = row
-    table = sql.Identifier(schema, "register")
-    query = sql.SQL(_HAS_ROW).format(table=table, job=job, register=register)
-    try:
-        return connection.execute(query).fetchone() == (True,)
-    except psycopg.errors.UndefinedTable:
-        return False
+def _top(counts: Mapping[Position, int]) -> Position:
+    return max(counts, default=(0, -1))
 
 
 def _prepared(connection: Connection[Any], past: Past) -> list[Position]:

@@ -179,7 +179,7 @@ def test_what_was_repaired_is_compared_and_repaired_again(
 
 
 def test_a_repaired_epoch_that_is_no_longer_compared_is_found(database: str) -> None:
-    with planted((lookback, "_has_row", lambda *_: True)):
+    with planted((lookback.BatchRow, "are_in", lambda *_: True)):
         repaired_and_restored_again(database, "wal-append-foreign-register")
 
 
