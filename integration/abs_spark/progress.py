@@ -56,6 +56,8 @@ _changes = _meter.create_counter(
     "abs.changes", "{row}", "Changes that were applied to each sink's rows, and that were not"
 )
 _epochs = _meter.create_counter("abs.epochs", "{epoch}", "Committed epochs")
+_batches = _meter.create_counter("abs.batches", "{batch}", "Micro-batches that Spark has ended")
+_failures = _meter.create_counter("abs.failures", "{query}", "Queries that ended with an error")
 _skips = _meter.create_counter("abs.skips", "{epoch}", "Replayed epochs found committed already")
 _sweeps = _meter.create_counter("abs.sweeps", "{handle}", "Handles aborted: no decision names them")
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -115,13 +117,14 @@ def observer(protocol: str, datasets: Mapping[str, Dataset] | None = None) -> Ob
         ConfigError: an observer that the environment names cannot be loaded.
     """
     told()
+    attributes = {"protocol": protocol}
 
     def observe(event: Event) -> None:
         event = _placed(event, datasets or {})
         tell(event)  # first: one of them may configure the metrics
         # A figure is counted in one process: in the program where it hears of it.
-        if not tell_program(SUBJECT, [protocol, type(event).__name__, asdict(event)]):
-            _count(event, {"job": event.job, "protocol": protocol})
+        if not tell_program(SUBJECT, [attributes, type(event).__name__, asdict(event)]):
+            _count(event, {"job": event.job, **attributes})
         logger, level, text, values = _line(event)
         logger.log(level, text, *values, extra={"abs_event": event})
 
@@ -140,12 +143,12 @@ def hear_events() -> None:
 _EVENTS: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event)}
 
 
-def _heard(message: tuple[str, str, dict[str, Any]]) -> None:
-    protocol, kind, fields = message
+def _heard(message: tuple[dict[str, str], str, dict[str, Any]]) -> None:
+    attributes, kind, fields = message
     event = _EVENTS[kind](**{name: _as_sent(value) for name, value in fields.items()})
     for observe in tuple(observers.added):
         observers.tell_one(observe, event)
-    _count(event, {"job": event.job, "protocol": protocol})
+    _count(event, {"job": event.job, **attributes})
 
 
 def _as_sent(value: Any) -> Any:
@@ -153,6 +156,16 @@ def _as_sent(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(Written(**one) if isinstance(one, dict) else one for one in value)
     return value
+
+
+def count_batch(job: str) -> None:
+    """Count a micro-batch that Spark has ended."""
+    _batches.add(1, {"job": job})
+
+
+def count_failure(job: str) -> None:
+    """Count a query that ended with an error."""
+    _failures.add(1, {"job": job})
 
 
 def _placed(event: Event, datasets: Mapping[str, Dataset]) -> Event:

@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from opentelemetry import metrics
 from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.utils import is_remote
 
@@ -17,6 +16,7 @@ from abs_spark import observers
 from abs_spark.foreach.process import runs
 from abs_spark.hooks import active_queries, is_format, options_of, sentence_of
 from abs_spark.observers import Told
+from abs_spark.progress import count_batch, count_failure
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
         QueryTerminatedEvent,
     )
 
-_meter = metrics.get_meter("abs_spark")
-_batches = _meter.create_counter("abs.batches", "{batch}", "Micro-batches that Spark has ended")
-_failures = _meter.create_counter("abs.failures", "{query}", "Queries that ended with an error")
 _log = logging.getLogger("abs_spark.start")
 
 
@@ -118,7 +115,7 @@ class Listener(StreamingQueryListener):
         rows = max(progress.numInputRows, 0)
         for job in self._jobs(query, run):
             if _first_to_hear(f"{run} {progress.batchId} {job}"):
-                _batches.add(1, {"job": job})
+                count_batch(job)
             self._tell(BatchDone(job, progress.batchId, rows, seconds, query))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
@@ -132,7 +129,7 @@ class Listener(StreamingQueryListener):
             why = sentence_of(RuntimeError(text)) or text.strip().partition("\n")[0]
         for job in self._jobs(query, run):
             if why is not None and _first_to_hear(f"{run} failed {job}"):
-                _failures.add(1, {"job": job})
+                count_failure(job)
             self._tell(QueryEnded(job, query, why))
         self._formats.pop(run, None)
 

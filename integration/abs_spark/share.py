@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
@@ -21,7 +21,9 @@ from abs_core.patience.waiting import retried
 from abs_core.protocol import Refused
 from abs_core.several import GroupWriter
 from abs_sinks.rowhash import empty_digest, row_digest
+from abs_spark.progress import observer_of
 from abs_spark.schema import to_target_schema
+from abs_spark.sink_spec import SinkSpec
 
 W = TypeVar("W", bound=Writer | GroupWriter)
 
@@ -113,6 +115,17 @@ class TaskOutput(Generic[W]):
     def abort(self) -> None:
         if self._writer is not None:
             self._writer.abort()
+
+
+def output_to(
+    targets: Mapping[str, SinkSpec],
+    make: Callable[[], W],
+    put: Callable[[W, int, pa.RecordBatch], None],
+    task: Task,
+    partition: int,
+) -> TaskOutput[W]:
+    """The output of a task to these sinks, by name; what else it shows and tells follows from them."""
+    return TaskOutput(make, put, task, partition, ", ".join(targets), observer_of(targets))
 
 
 def to_one(writer: Writer, sink: int, rows: pa.RecordBatch) -> None:

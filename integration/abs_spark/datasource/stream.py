@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
@@ -26,7 +27,7 @@ from abs_spark.process.driver import not_hung_up
 from abs_spark.process.executor import on_executor, reaching, stream_task
 from abs_spark.process.gc_tuning import tune_gc
 from abs_spark.process.logs import show_logs
-from abs_spark.share import SinkShare, TaskOutput, take_shares, task_of, to_one
+from abs_spark.share import SinkShare, output_to, take_shares, task_of, to_one
 from abs_spark.sink_spec import SinkSpec
 from abs_spark.start import told_by_rows, warn
 
@@ -90,9 +91,8 @@ def run_task(target: SinkSpec, work: TaskWork) -> EpochMessage:
         by_rows = recorded is not None and is_row_digest(recorded.fingerprint)
         digests = by_rows and target.options.common.replay == "digest"
     else:
-        out = TaskOutput(
-            lambda: run.sink.writer(task), to_one, task, work.partition, "", run.observe
-        )
+        make = partial(run.sink.writer, task)
+        out = output_to({"": target}, make, to_one, task, work.partition)
     sink = SinkShare(target.schema, out, digests=digests)
     [share] = take_shares([sink], work.rows, task, run.sink.register)
     started = run.has_started_in(epoch)

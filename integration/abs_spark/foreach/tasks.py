@@ -30,8 +30,7 @@ from abs_spark.process.executor import check_reached, on_executor, partition
 from abs_spark.process.gc_tuning import tune_gc
 from abs_spark.process.logs import show_logs
 from abs_spark.process.lru_cache import LruCache
-from abs_spark.progress import observer_of
-from abs_spark.share import SinkShare, TaskOutput, take_shares, to_group, to_one
+from abs_spark.share import SinkShare, TaskOutput, output_to, take_shares, to_group, to_one
 from abs_spark.sink_spec import SinkSpec, group_of, groups
 
 _Outs = Mapping[int, TaskOutput[Any]]
@@ -182,9 +181,8 @@ def _outs(work: EpochTask, parts: Mapping[int, Part], partition: int) -> dict[in
             task = _task(work, min(numbers), partition)
             shared = [parts[number] for number in numbers]
             shared_by = partial(_shared, group, task, shared, outs, parts)
-            names = ", ".join(part.name for part in shared)
-            observe = observer_of({part.name: part.target for part in shared})
-            out = TaskOutput(shared_by, to_group, task, partition, names, observe)
+            targets = {part.name: part.target for part in shared}
+            out = output_to(targets, shared_by, to_group, task, partition)
             outs |= dict.fromkeys(numbers, out)
     for number, part in parts.items():
         if number not in outs:
@@ -192,8 +190,7 @@ def _outs(work: EpochTask, parts: Mapping[int, Part], partition: int) -> dict[in
             make = partial(_writer, part.target, work, task)
             if part.buries is not None:
                 make = partial(_burying, work, task, part, parts[part.buries], outs)
-            observe = observer_of({part.name: part.target})
-            outs[number] = TaskOutput(make, to_one, task, partition, part.name, observe)
+            outs[number] = output_to({part.name: part.target}, make, to_one, task, partition)
     return outs
 
 
