@@ -88,7 +88,7 @@ def check_held(committable: Committable, rows: int, dead: int) -> None:
         raise miscount(committable.handle, (committable.rows - own_dead, own_dead), (rows, dead))
 
 
-def check_kept(given: Sequence[Committable], made: Sequence[Committable]) -> None:
+def check_kept(parts: Sequence[Committable], made: Sequence[Committable]) -> None:
     """Check that what was composed counts the rows and dead letters of what it was composed of.
 
     Rows may have become dead letters on the way, of the same sink.
@@ -97,10 +97,10 @@ def check_kept(given: Sequence[Committable], made: Sequence[Committable]) -> Non
         MiscountError: a sink's rows are others, or it has lost dead letters.
     """
     after = {count.sink: count for count in counts_of(made)}
-    for count in counts_of(given):
+    for count in counts_of(parts):
         composed = after.get(count.sink, replace(count, rows=0, dead=0))
         if composed.rows != count.rows or composed.dead < count.dead:
-            handle = given[0].handle
+            handle = parts[0].handle
             expected, kept = (
                 (count.rows - count.dead, count.dead),
                 (composed.rows - composed.dead, composed.dead),

@@ -153,7 +153,7 @@ def create_durably(path: Path, content: bytes, *, private: bool = True) -> bool:
 
 @contextmanager
 def disk_errors(
-    what: str,
+    subject: str,
     doing: str = "",
     *,
     room: str = "make room",
@@ -163,7 +163,7 @@ def disk_errors(
     """Map every ``OSError`` to one of the project's errors.
 
     Args:
-        what: subject of the error's sentence: ``The register folder /x``.
+        subject: of the error's sentence: ``The register folder /x``.
         doing: what was being done: ``sealing a segment``.
         room: remedy for a full disk.
         right: what this user must be allowed to do.
@@ -175,12 +175,12 @@ def disk_errors(
     try:
         yield
     except OSError as error:
-        raise disk_error(error, what, doing, room=room, job=job, right=right) from error
+        raise disk_error(error, subject, doing, room=room, job=job, right=right) from error
 
 
 def disk_error(
     error: OSError,
-    what: str,
+    subject: str,
     doing: str = "",
     *,
     room: str = "make room",
@@ -199,7 +199,7 @@ def disk_error(
     else:
         kind, how = UnavailableError, "does not answer"
         remedy = "look for a disk or a file system that has failed or gone."
-    return kind(f"{what} {how}{why}.", job=job, remedy=remedy)
+    return kind(f"{subject} {how}{why}.", job=job, remedy=remedy)
 
 
 @contextmanager

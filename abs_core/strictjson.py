@@ -52,13 +52,13 @@ class Fields(dict[str, Any]):
 
 
 @contextmanager
-def reading(what: str, remedy: str, job: str | None = None) -> Iterator[None]:
+def reading(subject: str, remedy: str, job: str | None = None) -> Iterator[None]:
     """Raise ``CorruptionError`` for a ``ValueError``: it is damaged, or a newer release wrote it."""
     try:
         yield
     except ValueError as error:
         raise CorruptionError(
-            f"{what} cannot be read: {error}.", job=job, remedy=f"{remedy}; or {NEWER}."
+            f"{subject} cannot be read: {error}.", job=job, remedy=f"{remedy}; or {NEWER}."
         ) from error
 
 

@@ -95,5 +95,5 @@ Observe = Callable[[str, TaskId | None, int], None]
 """Is told what happened, where (None: at the coordinator), in which checkpoint; see ``trace``."""
 
 
-def unobserved(what: str, task: TaskId | None, checkpoint: int) -> None:
+def unobserved(event: str, task: TaskId | None, checkpoint: int) -> None:
     """Observes nothing."""

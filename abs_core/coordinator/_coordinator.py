@@ -155,7 +155,7 @@ class Coordinator:
             # Before the decision: until something is decided, a lost register costs nothing.
             self._certifier.certify(mine, report.epoch, gaps_allowed=report.gaps_allowed)
         handles = frozenset(committable.handle for committable in report.committables)
-        state = self._decider.decide(report, known=is_known)
+        state = self._decider.decide(report, is_known=is_known)
         decided = time.monotonic()
         if not is_known:
             # Of a co-commit no decision is left open; then it is the report that was decided.
@@ -179,12 +179,12 @@ class Coordinator:
             attempt_all([finished, tidy], side_by_side if noting else in_turn)
         finally:
             if len(times) == 4:  # what comes after does not make it less finished
-                self._tell(report, state, times, known=is_known)
+                self._tell(report, state, times, is_known=is_known)
 
-    def _tell(self, report: Report, state: JobState, times: list[float], *, known: bool) -> None:
+    def _tell(self, report: Report, state: JobState, times: list[float], *, is_known: bool) -> None:
         """Tell observers: ``times`` are those of begin, decision, finish and the certificate's note."""
         job, epoch, rows = self._who.job, report.epoch, report.rows
-        if known:
+        if is_known:
             self._observe(Skipped(job, epoch, rows))
             return
         began, decided, finished, noted = times

@@ -80,11 +80,11 @@ class Decider:
             raise refused.error
         return True
 
-    def decide(self, report: Report, *, known: bool) -> JobState:
+    def decide(self, report: Report, *, is_known: bool) -> JobState:
         """Decide the epoch, and also finish it where the target co-commits; return the new state.
 
         Args:
-            known: the epoch is already decided, and its decision stays.
+            is_known: the epoch is already decided, and its decision stays.
 
         Raises:
             NotPreparedError: a handle is no longer prepared, or not for long enough; nothing is
@@ -92,7 +92,7 @@ class Decider:
         """
         if self._at_once and self._committer.co_commits:
             return self._co_commit(report)
-        state = self._put(report if known else self._composed(report), known=known)
+        state = self._put(report if is_known else self._composed(report), is_known=is_known)
         reached(CrashPoint.AFTER_DECIDE)
         return state
 
@@ -131,14 +131,14 @@ class Decider:
         composed = [Wrote(c.rows, c, RowDigest(0)) for c in made]
         return replace(report, shares=[Wrote(0, None, digest), *composed])
 
-    def _put(self, report: Report, *, known: bool) -> JobState:
+    def _put(self, report: Report, *, is_known: bool) -> JobState:
         """Store the decision before any handle can expire, and return the new state.
 
         If that fails in time, the epoch is abandoned, as a request may still be on its way; if the
         request takes effect first, the decision stays.
         """
         deciding = self._deciding(protocol.decide, report)
-        permission = None if known else self._permission(report)
+        permission = None if is_known else self._permission(report)
         try:
             return self._cell.change(deciding, permission=permission)
         except NotPreparedError:

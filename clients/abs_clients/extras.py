@@ -50,12 +50,12 @@ EXTRAS = {
 """The extra that installs a module, by the module's name."""
 
 
-def missing(error: ImportError, what: str, extra: str | None = None) -> ConfigError | None:
+def missing(error: ImportError, needed_by: str, extra: str | None = None) -> ConfigError | None:
     """The error for an extra that is not installed; None if another module is missing.
 
     Args:
-        what: needs it, as the beginning of a sentence.
-        extra: installs every library that ``what`` imports; None: see ``EXTRAS``.
+        needed_by: needs it, as the beginning of a sentence.
+        extra: installs every library that ``needed_by`` imports; None: see ``EXTRAS``.
     """
     module = (error.name or "").split(".")[0]
     if extra is None or module.startswith("abs_"):
@@ -63,15 +63,15 @@ def missing(error: ImportError, what: str, extra: str | None = None) -> ConfigEr
     if extra is None or not isinstance(error, ModuleNotFoundError):
         return None
     return ConfigError(
-        f"{what} needs the Python package {module}, which is not installed.",
+        f"{needed_by} needs the Python package {module}, which is not installed.",
         remedy=f"pip install '{DISTRIBUTION}[{extra}]'; for a job, in Spark's Python on the "
         "driver and on every executor.",
     )
 
 
 @contextmanager
-def importing(what: str) -> Iterator[None]:
-    """Names the extra in the error of an import within it. ``what`` is as in ``missing``.
+def importing(needed_by: str) -> Iterator[None]:
+    """Names the extra in the error of an import within it. ``needed_by`` is as in ``missing``.
 
     Raises:
         ModuleNotFoundError: as the import did.
@@ -79,7 +79,7 @@ def importing(what: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        lacking = missing(error, what)
+        lacking = missing(error, needed_by)
         if lacking is None:
             raise
         raise ModuleNotFoundError(str(lacking), name=error.name) from error

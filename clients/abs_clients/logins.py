@@ -15,13 +15,18 @@ SOON_SECONDS = 14 * 86_400
 
 
 def told(
-    where: str, who: str, what: str = "", expires: float | None = None, *, renewed: bool = False
+    where: str,
+    who: str,
+    credential: str = "",
+    expires: float | None = None,
+    *,
+    renewed: bool = False,
 ) -> Finding:
     """What ``abs doctor`` says of a login.
 
     Args:
         who: with the way in; no secret (I9).
-        what: the credential that ends: "its token".
+        credential: the one that ends: "its token".
         expires: of it, in seconds since 1970; None: it does not end, or that is not known.
         renewed: the process gets the next one by itself.
     """
@@ -30,7 +35,11 @@ def told(
         return Finding.note(f"{text}.")
     left = expires - time.time()
     until = f"{datetime.fromtimestamp(expires, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    text += f"; {what} is good until {until}" if left > 0 else f"; {what} has ended at {until}"
+    text += (
+        f"; {credential} is good until {until}"
+        if left > 0
+        else f"; {credential} has ended at {until}"
+    )
     if renewed:
         return Finding.note(f"{text}, and is renewed before.")
     if left > SOON_SECONDS:

@@ -59,9 +59,9 @@ def needed(values: type) -> list[Option]:
     ]
 
 
-def fields_from(values: type, given: Mapping[str, Any]) -> dict[str, Any]:
+def fields_from(values: type, parsed: Mapping[str, Any]) -> dict[str, Any]:
     """The dataclass's option fields, from the result of ``read_options``."""
-    return {name: given[option.name] for name, option in _by_field(values).items()}
+    return {name: parsed[option.name] for name, option in _by_field(values).items()}
 
 
 @cache
@@ -116,9 +116,9 @@ class Problems:
     def __bool__(self) -> bool:
         return bool(self._found)
 
-    def add(self, what: str, remedy: str) -> None:
+    def add(self, problem: str, remedy: str) -> None:
         """Note one problem: a sentence, and its remedy."""
-        self._found.append((what, remedy))
+        self._found.append((problem, remedy))
 
     def attempt(self, call: Callable[[], T]) -> T | None:
         """The result of ``call``; None if it raised an OptionError, which is noted."""
@@ -145,8 +145,8 @@ class Problems:
 
 
 def read_options(
-    given: Mapping[str, str],
-    known: Sequence[Option],
+    options: Mapping[str, str],
+    declared: Sequence[Option],
     problems: Problems,
     *,
     elsewhere: Mapping[str, str] | None = None,
@@ -159,13 +159,13 @@ def read_options(
         prefix: options with it are another system's, and skipped.
 
     Returns:
-        a value for each option in ``known``, by its documented name.
+        a value for each option in ``declared``, by its documented name.
     """
-    by_name = {option.name.lower(): option for option in known}
-    values = {option.name: option.default for option in known}
+    by_name = {option.name.lower(): option for option in declared}
+    values = {option.name: option.default for option in declared}
     instead = {name.lower(): (name, hint) for name, hint in (elsewhere or {}).items()}
     seen: dict[str, str] = {}
-    for name, text in given.items():
+    for name, text in options.items():
         key = name.lower()
         if prefix is not None and key.startswith(prefix):
             continue
@@ -229,11 +229,11 @@ def _nearest(key: str, by_name: Mapping[str, Option]) -> str:
     return f"known are: {', '.join(sorted(option.name for option in by_name.values()))}."
 
 
-def text(given: str) -> str:
+def text(value: str) -> str:
     """Any text but the empty one."""
-    if not given.strip():
+    if not value.strip():
         raise ValueError("a text that is not empty")
-    return given
+    return value
 
 
 def one_of(*choices: str) -> Callable[[str], str]:

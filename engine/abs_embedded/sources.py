@@ -266,7 +266,7 @@ def _resume(node: Node, lists: Sequence[OperatorList[str]], left: Sequence[Split
         positions.put(entry for entry in positions.get() if _position(entry)[0] in now)
     new = sorted(json.dumps([s.source, s.start, s.end, None]) for s in now if s not in left)
     for entry in new:
-        min(lists, key=lambda each: len(each.get())).add(entry)
+        min(lists, key=lambda positions: len(positions.get())).add(entry)
     if new:
         _log.info("source %s reads new splits: %s", node.id, ", ".join(new))
 

@@ -41,9 +41,9 @@ class Trace:
     moments: list[Moment] = field(default_factory=list)
     _zero: float = field(default_factory=time.monotonic)
 
-    def __call__(self, what: str, task: TaskId | None, checkpoint: int) -> None:
+    def __call__(self, event: str, task: TaskId | None, checkpoint: int) -> None:
         name = None if task is None else str(task)
-        self.moments.append(Moment(time.monotonic() - self._zero, what, name, checkpoint))
+        self.moments.append(Moment(time.monotonic() - self._zero, event, name, checkpoint))
 
     def write(self, path: str | Path) -> None:
         """Write one JSON line per moment."""

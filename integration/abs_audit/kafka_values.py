@@ -52,7 +52,7 @@ class Values(ABC):
         """
 
     @abstractmethod
-    def unfolded(self, given: Mapping[str, pa.Array], names: Sequence[str]) -> pa.RecordBatch:
+    def unfolded(self, arrays: Mapping[str, pa.Array], names: Sequence[str]) -> pa.RecordBatch:
         """What ``batch`` would make of the records that a sink writes of its columns key and value."""
 
 
@@ -78,8 +78,8 @@ class JsonValues(Values):
                 value[PLACE] = _place(record)
         return as_text(objects, schema, self.name)
 
-    def unfolded(self, given: Mapping[str, pa.Array], names: Sequence[str]) -> pa.RecordBatch:
-        values = given["value"].cast(pa.binary()).to_pylist()
+    def unfolded(self, arrays: Mapping[str, pa.Array], names: Sequence[str]) -> pa.RecordBatch:
+        values = arrays["value"].cast(pa.binary()).to_pylist()
         objects = json_objects([value or b"null" for value in values], self.name)
         return as_text(objects, text_schema(names), self.name)
 
@@ -110,10 +110,10 @@ class RawValues(Values):
         )
         return pa.record_batch([*map(pa.array, columns, _PLACED.types)], schema=_PLACED)
 
-    def unfolded(self, given: Mapping[str, pa.Array], names: Sequence[str]) -> pa.RecordBatch:
-        rows = len(next(iter(given.values())))
+    def unfolded(self, arrays: Mapping[str, pa.Array], names: Sequence[str]) -> pa.RecordBatch:
+        rows = len(next(iter(arrays.values())))
         none = pa.nulls(rows, pa.binary())
-        columns = [given.get(name, none).cast(pa.binary()) for name in _RAW.names]
+        columns = [arrays.get(name, none).cast(pa.binary()) for name in _RAW.names]
         return pa.record_batch(columns, schema=_RAW)
 
 
@@ -152,8 +152,8 @@ class AvroValues(Values):
                 remedy="audit the topic as bytes (?value=raw).",
             ) from error
 
-    def unfolded(self, given: Mapping[str, pa.Array], names: Sequence[str]) -> pa.RecordBatch:
-        value = given["value"]
+    def unfolded(self, arrays: Mapping[str, pa.Array], names: Sequence[str]) -> pa.RecordBatch:
+        value = arrays["value"]
         fields = [field.name for field in value.type]
         return pa.record_batch(value.flatten(), names=fields)
 

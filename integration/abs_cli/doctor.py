@@ -224,18 +224,18 @@ def _look_beside(sink: FiledSink, job: SinksFile, tasks: int | None, *, composes
     return look(sink.format, options, Around(None, tasks, composes, own_register))
 
 
-def look(name: str, given: Mapping[str, str], around: Around) -> Looked:
+def look(name: str, options: Mapping[str, str], around: Around) -> Looked:
     """Look at one sink; raises as ``format_named``."""
     from abs_sinks.door import format_named
     from abs_spark.sink_spec import parse
 
-    found = format_named(name)
-    options = parse(found, given, started=False)
+    system = format_named(name)
+    parsed = parse(system, options, started=False)
     try:
-        logins = found.logins(options)
+        logins = system.logins(parsed)
     except AbsError as error:
         logins = [Finding.of(error)]  # the preflight, which logs in, too, judges what it means
-    return Looked(found.preflight(options, around), found.guarantee(options), logins)
+    return Looked(system.preflight(parsed, around), system.guarantee(parsed), logins)
 
 
 def fails(findings: Iterable[Finding]) -> bool:

@@ -134,11 +134,11 @@ def confirm(question: str, *, yes: bool) -> None:
         raise typer.Exit(FAILED)
 
 
-def report(text: str, *, as_json: bool, **what: Any) -> None:
+def report(text: str, *, as_json: bool, **document: Any) -> None:
     """Say what a command has done: a line for people, and one JSON document if programs ask for it."""
     errors.print(text, soft_wrap=True)
     if as_json:
-        print_json(what)
+        print_json(document)
 
 
 def done(state: JobState) -> str:

@@ -13,24 +13,22 @@ from abs_sinks.postgres.columns.types import PgType
 from abs_spark.cdc.target import TargetColumn
 
 
-def columns_of_table(given: Mapping[str, str]) -> tuple[list[TargetColumn], tuple[str, ...]]:
+def columns_of_table(options: Mapping[str, str]) -> tuple[list[TargetColumn], tuple[str, ...]]:
     """The columns that can be written, and the primary key.
 
     A type whose values one of Spark's does not all hold (infinity, NaN, years before 1, more than 38
     digits) is filled by its text.
 
     Args:
-        given: options of ``abs-postgres``; where the table is is enough.
+        options: of ``abs-postgres``; where the table is is enough.
 
     Raises:
         SchemaError: there is no such table.
         TargetError: the server refused or did not answer.
     """
-    options = PostgresOptions.parse(given)
-    with leased(
-        options.server, doing=f"reading the shape of table {options.dbtable}"
-    ) as connection:
-        table = read_table(connection, options.dbtable)
+    parsed = PostgresOptions.parse(options)
+    with leased(parsed.server, doing=f"reading the shape of table {parsed.dbtable}") as connection:
+        table = read_table(connection, parsed.dbtable)
     columns = [column for column in table.columns if not column.generated]
     return [_target(column.name, column.type) for column in columns], table.primary_key
 

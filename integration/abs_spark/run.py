@@ -123,7 +123,7 @@ def attach(target: SinkSpec, name: RunName, *, in_haste: bool = False) -> Run:
     return _runs.of(
         (target, name),
         lambda: _build(target, name, in_haste=in_haste),
-        lambda known: known[0] == target and known[1].job == name.job,  # of an earlier run
+        lambda kept: kept[0] == target and kept[1].job == name.job,  # of an earlier run
     )
 
 

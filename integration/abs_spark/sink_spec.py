@@ -65,7 +65,7 @@ class SinkSpec:
         return None if shared is None else (self.format.name, shared)
 
 
-def parse(format_: SinkFormat, given: Mapping[str, str], *, started: bool = True) -> Any:
+def parse(format_: SinkFormat, options: Mapping[str, str], *, started: bool = True) -> Any:
     """The options of a job, with the log of a stream (``with_wal``).
 
     Args:
@@ -74,7 +74,7 @@ def parse(format_: SinkFormat, given: Mapping[str, str], *, started: bool = True
     Raises:
         OptionError: lists everything that is wrong.
     """
-    return format_.parse(with_wal(given, started=started) if format_.segments_beside else given)
+    return format_.parse(with_wal(options, started=started) if format_.segments_beside else options)
 
 
 def described(format_: str, options: Mapping[str, str]) -> str:
@@ -123,7 +123,7 @@ def group_of(targets: Mapping[int, SinkSpec]) -> SinkGroup:
 WAL = "wal"
 
 
-def with_wal(given: Mapping[str, str], *, started: bool = True) -> Mapping[str, str]:
+def with_wal(options: Mapping[str, str], *, started: bool = True) -> Mapping[str, str]:
     """The options, with ``wal`` where ``protocol=wal`` needs it and ``checkpointLocation`` is given.
 
     Args:
@@ -132,11 +132,11 @@ def with_wal(given: Mapping[str, str], *, started: bool = True) -> Mapping[str, 
     Raises:
         OptionError: tasks cannot keep a log beside this checkpoint.
     """
-    named = {name.lower(): text for name, text in given.items()}
+    named = {name.lower(): text for name, text in options.items()}
     checkpoint = str(named.get("checkpointlocation") or "").strip()
     if str(named.get("protocol")).strip().lower() != "wal" or WAL in named or not checkpoint:
-        return given
-    return {**given, WAL: default_wal(checkpoint, started=started)}
+        return options
+    return {**options, WAL: default_wal(checkpoint, started=started)}
 
 
 def default_wal(checkpoint: str, *, started: bool = True) -> str:

@@ -121,7 +121,7 @@ FEW_MISSED = 2
 """This many may be missed if few are tried; never all."""
 
 
-def try_each(chosen: Sequence[T], attempt: Callable[[T], E], at_once: int, what: str) -> list[E]:
+def try_each(chosen: Sequence[T], attempt: Callable[[T], E], at_once: int, faults: str) -> list[E]:
     """What each attempt returns; so many run at the same time, each in a thread.
 
     Raises:
@@ -139,11 +139,11 @@ def try_each(chosen: Sequence[T], attempt: Callable[[T], E], at_once: int, what:
     with ThreadPoolExecutor(at_once) as pool:
         ends = list(pool.map(tried, chosen))
     failures = [failure for failure, _ in ends if failure]
-    assert not failures, f"{len(failures)} of {len(chosen)} {what}:\n" + "\n".join(failures)
+    assert not failures, f"{len(failures)} of {len(chosen)} {faults}:\n" + "\n".join(failures)
     return [end for _, results in ends for end in results]
 
 
-def enough_met(chosen: int, missed: int, what: str) -> None:
+def enough_met(chosen: int, missed: int, faults: str) -> None:
     """Check that enough of the chosen faults were injected.
 
     Raises:
@@ -151,5 +151,5 @@ def enough_met(chosen: int, missed: int, what: str) -> None:
     """
     most = max(chosen // OF_MISSED, min(chosen - 1, FEW_MISSED))
     assert missed <= most, (
-        f"{missed} of {chosen} {what} were not met: what was to bring the fault brings none"
+        f"{missed} of {chosen} {faults} were not met: what was to bring the fault brings none"
     )

@@ -113,9 +113,9 @@ def as_engine(offsets: Offsets) -> Offsets:
     return json.dumps(json.loads(offsets), sort_keys=True, indent=1)
 
 
-def equal(rows: Sequence[Record], expected: Sequence[Record], what: str) -> None:
+def equal(rows: Sequence[Record], expected: Sequence[Record], where: str) -> None:
     """Assert the same rows, each as often. Only splits keep an order, not ranges."""
     missing, extra = Counter(expected) - Counter(rows), Counter(rows) - Counter(expected)
     shown = [str(row) for row in [*missing, *extra][:3]]
-    wrong = f"{missing.total()} rows are missing and {extra.total()} too many {what}"
+    wrong = f"{missing.total()} rows are missing and {extra.total()} too many {where}"
     assert missing == extra, f"{wrong}: {', '.join(shown)}"

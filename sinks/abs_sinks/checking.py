@@ -163,21 +163,21 @@ def of_row(error: AbsError) -> bool:
 
 @contextmanager
 def offering(
-    place: object, what: str, refused: Callable[[AbsError], bool] = of_row
+    place: object, kind: str, refused: Callable[[AbsError], bool] = of_row
 ) -> Iterator[None]:
     """Name the option ``deadletter`` in errors of rows, where it is not set.
 
     Args:
         place: the option's value.
-        what: it names; empty: the sink has no such option.
+        kind: of the place that the error names; empty: the sink has no such option.
         refused: whether an error is of a row.
     """
     try:
         yield
     except AbsError as error:
-        if what and place is None and "deadletter" not in error.remedy and refused(error):
+        if kind and place is None and "deadletter" not in error.remedy and refused(error):
             error.remedy = (
-                f"{error.remedy.rstrip('.')}; or name {what} in the option deadletter: such rows go "
+                f"{error.remedy.rstrip('.')}; or name {kind} in the option deadletter: such rows go "
                 "there, and the query goes on."
             )
         raise

@@ -102,7 +102,7 @@ class SinkFormat(ABC):
         return hash(type(self))
 
     @abstractmethod
-    def parse(self, given: Mapping[str, str]) -> Any:
+    def parse(self, options: Mapping[str, str]) -> Any:
         """The options (``Options``) of a job; raises ``OptionError`` with everything that is wrong."""
 
     @abstractmethod
@@ -193,10 +193,10 @@ class SinkFormat(ABC):
         """The segments of a write-ahead log at a URL of this system; None if it keeps none."""
         return None
 
-    def recognises(self, given: Mapping[str, str]) -> bool:
+    def recognises(self, options: Mapping[str, str]) -> bool:
         """Whether these options, by lower-case names, can be of no other system."""
         prefixes = tuple(mark for mark in self.marks if mark.endswith("."))
-        return any(name in self.marks or name.startswith(prefixes) for name in given)
+        return any(name in self.marks or name.startswith(prefixes) for name in options)
 
     def claims(self, url: str) -> bool:
         """Whether a URL is of this system."""
@@ -285,9 +285,9 @@ def format_at(url: str) -> SinkFormat:
     return system
 
 
-def recognised(given: Mapping[str, str]) -> str | None:
+def recognised(options: Mapping[str, str]) -> str | None:
     """The name of the first format that recognises these options as its own; None if none does."""
-    named = {name.lower(): value for name, value in given.items()}
+    named = {name.lower(): value for name, value in options.items()}
     return next((system.name for system in _each() if system.recognises(named)), None)
 
 

@@ -31,9 +31,9 @@ PROTOCOLS = ("2pc", "wal", "idempotent")
 REPLAYS = ("digest", "count", "token")
 
 
-def _job_name(given: str) -> str:
-    job_key(text(given))
-    return given
+def _job_name(value: str) -> str:
+    job_key(text(value))
+    return value
 
 
 @described
@@ -215,7 +215,7 @@ Kind = TypeVar("Kind")
 
 
 def parse_options(
-    kind: type[Kind], name: str, given: Mapping[str, str], protocols: Sequence[str] = ("2pc",)
+    kind: type[Kind], name: str, options: Mapping[str, str], protocols: Sequence[str] = ("2pc",)
 ) -> Kind:
     """The options of a sink without rules of its own about them.
 
@@ -229,8 +229,8 @@ def parse_options(
         OptionError: lists all unknown, missing and malformed options.
     """
     problems = Problems(name)
-    present = {option.lower() for option in given}
-    chosen = given if "protocol" in present else {**given, "protocol": protocols[0]}
+    present = {option.lower() for option in options}
+    chosen = options if "protocol" in present else {**options, "protocol": protocols[0]}
     values = read_options(chosen, (*COMMON, *options_of(kind)), problems)
     for option in needed(kind):
         if option.name.lower() not in present:
@@ -254,7 +254,7 @@ class Deletes:
     values: tuple[str, ...] = ()
 
     @classmethod
-    def parse(cls, given: str, columns: Callable[[str], tuple[str, ...]]) -> Self:
+    def parse(cls, text: str, columns: Callable[[str], tuple[str, ...]]) -> Self:
         """Read ``column`` or ``column=value,value``.
 
         Args:
@@ -263,12 +263,12 @@ class Deletes:
         Raises:
             OptionError: not of this form.
         """
-        name, equals, values = given.partition("=")
+        name, equals, values = text.partition("=")
         named = columns(name)
         listed = tuple(value.strip() for value in values.split(",")) if equals else ()
         if len(named) > 1 or "" in listed:
             raise OptionError(
-                f"applyasdeletes={given} is not a column, or a column and its values.",
+                f"applyasdeletes={text} is not a column, or a column and its values.",
                 remedy="write is_deleted (a boolean column), or op=d, or op=d,D.",
             )
         return cls(named[0], listed)

@@ -20,20 +20,21 @@ ROOT = Path(__file__).parents[2]
 FILE = Path(__file__).with_suffix(".json")
 Counts = Mapping[str, Mapping[str, int]]
 VAGUE = {"found", "given", "told", "known", "what", "each"}
-"""Names of variables that say how a value came about, or nothing, instead of what it is."""
+"""Names that say how a value came about, or nothing, instead of what it is."""
 
 
-def vague_names(tree: ast.AST) -> Iterator[ast.Name]:
-    """Each binding of a variable to one of these names; ``found`` may stand in a search."""
+def vague_names(tree: ast.AST) -> Iterator[ast.Name | ast.arg]:
+    """Each variable or parameter of these names; a variable ``found`` may stand in a search."""
     for function in ast.walk(tree):
         if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         searches = function.name.lstrip("_").startswith(("find", "search", "look", "found"))
         for node in own_nodes(function):
-            binds = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-            allowed = {"found"} if searches else set[str]()
-            if binds and isinstance(node, ast.Name) and node.id in VAGUE - allowed:
+            if isinstance(node, ast.arg) and node.arg in VAGUE:
                 yield node
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                if node.id in VAGUE - ({"found"} if searches else set[str]()):
+                    yield node
 
 
 def own_nodes(function: ast.AST) -> Iterator[ast.AST]:

@@ -36,7 +36,9 @@ def test_no_folder_has_more_of_a_habit_than_before() -> None:
         ("def f():\n    found = 1\n    for each in found: pass", 2),
         ("def find_row():\n    found = 1\n    return found", 0),
         ("def f():\n    def inner():\n        told = 1\n    rows = 2", 1),
-        ("def f(given): return given", 0),
+        ("def f(given): return given", 1),
+        ("def find(found, *, what=1, **told): found = what", 3),
+        ("def f():\n    def inner(each): return each\n    return lambda known: known", 2),
     ],
 )
 def test_a_vague_name_is_counted_once(code: str, count: int) -> None:

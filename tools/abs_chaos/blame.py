@@ -39,7 +39,7 @@ def blame(
     expected: Relation,
     actual: Relation,
     compared: AuditSettings,
-    found: Report,
+    report: Report,
     events: Sequence[Killed],
 ) -> tuple[Blame, ...]:
     """The epochs near a kill that have too few or too many rows.
@@ -47,7 +47,7 @@ def blame(
     Takes a further audit if there is something to explain. Nothing is told without the checkpoint of
     a query that reads one folder of files, the one that holds the expected records.
     """
-    if checkpoint is None or not (found.differences.missing or found.differences.duplicate):
+    if checkpoint is None or not (report.differences.missing or report.differences.duplicate):
         return ()
     try:
         near = epochs_in(str(checkpoint)) if isinstance(expected, Files) else {}
@@ -55,10 +55,10 @@ def blame(
         return ()  # another source, or no Spark: the audit's own figures stand
     suspects = {epoch: _suspects(epoch, events) for epoch in near}
     asked = {epoch: near[epoch] for epoch, kills in suspects.items() if kills}
-    report = audit(expected, actual, replace(compared, settle=0.0), epochs=asked)
+    by_epoch = audit(expected, actual, replace(compared, settle=0.0), epochs=asked)
     return tuple(
         Blame(epoch, held.expected, held.actual, suspects[epoch])
-        for epoch, held in sorted(report.epochs.items())
+        for epoch, held in sorted(by_epoch.epochs.items())
         if held.expected != held.actual
     )
 

@@ -139,10 +139,10 @@ class Registry:
                 remedy="correct the options registry.*; files must be there on every executor.",
             ) from error
 
-    def _node(self, schema: Any, what: str) -> Node:
+    def _node(self, schema: Any, name: str) -> Node:
         if schema.schema_type not in (None, "AVRO"):
             raise SchemaError(
-                f"{what} is of the format {schema.schema_type}, not Avro.",
+                f"{name} is of the format {schema.schema_type}, not Avro.",
                 remedy="name another subject or topic; other formats are not supported.",
             )
         return parsed(schema.schema_str, tuple(self._references(schema, {})))

@@ -17,12 +17,12 @@ COLUMNS = ("value", "key")
 _ELSEWHERE = ("json", "json_schema", "jsonschema", "protobuf", "proto")
 
 
-def format_name(given: str) -> str:
+def format_name(value: str) -> str:
     """``bytes`` or ``avro``; other formats of the registry are refused by name."""
-    name = given.strip().lower()
+    name = value.strip().lower()
     if name in _ELSEWHERE:
         raise OptionError(
-            f"The format {given.strip()} is not supported: of a registry's formats there is avro only.",
+            f"The format {value.strip()} is not supported: of a registry's formats there is avro only.",
             remedy="encode the column in Spark (to_json, to_protobuf), and leave the format out.",
         )
     if name not in (BYTES, AVRO):
@@ -30,17 +30,17 @@ def format_name(given: str) -> str:
     return name
 
 
-def avro_schema(given: str) -> str:
+def avro_schema(value: str) -> str:
     """An Avro schema as JSON."""
     try:
-        parsed(text(given))
+        parsed(text(value))
     except SchemaError as error:
         raise OptionError(error.what, remedy=error.remedy) from error
-    return given
+    return value
 
 
-def _url(given: str) -> str:
-    for address in text(given).split(","):
+def _url(value: str) -> str:
+    for address in text(value).split(","):
         parts = urlsplit(address.strip())
         if parts.scheme not in ("http", "https", "mock"):
             raise OptionError(
@@ -52,16 +52,16 @@ def _url(given: str) -> str:
                 "The option registry.url has a user in it, which would be shown in messages.",
                 remedy="set registry.basic.auth.user.info=user:password.",
             )
-    return given.strip()
+    return value.strip()
 
 
 _CREDENTIALS = ("STATIC_TOKEN", "OAUTHBEARER", "OAUTHBEARER_AZURE_IMDS")
 
 
-def _credentials_source(given: str) -> str:
-    if given.strip().upper() not in _CREDENTIALS:
+def _credentials_source(value: str) -> str:
+    if value.strip().upper() not in _CREDENTIALS:
         raise ValueError(f"one of {', '.join(_CREDENTIALS)}")
-    return given.strip().upper()
+    return value.strip().upper()
 
 
 def _secret() -> Any:
@@ -199,13 +199,13 @@ def check_formats(values: Mapping[str, Any], problems: Problems) -> None:
             )
 
 
-def _check_library(what: str) -> None:
+def _check_library(needed_by: str) -> None:
     """Raise OptionError if the extra is not installed."""
     try:
         import confluent_kafka.schema_registry  # noqa: F401
         import fastavro.schema  # noqa: F401
     except ImportError as error:
-        lacking = missing(error, what)
+        lacking = missing(error, needed_by)
         if lacking is None:
             raise
         raise OptionError(lacking.what, remedy=lacking.remedy) from error

@@ -62,9 +62,9 @@ class _Appending(_FastAppendFiles):
         added: Sequence[Added],
         transaction: Transaction,
         io: FileIO,
-        told: Mapping[str, str],
+        properties: Mapping[str, str],
     ) -> None:
-        super().__init__(Operation.APPEND, transaction, io, snapshot_properties=dict(told))
+        super().__init__(Operation.APPEND, transaction, io, snapshot_properties=dict(properties))
         self._added = added
 
     def spec(self, spec_id: int) -> PartitionSpec:
@@ -131,14 +131,14 @@ class _Merging(_Appending, _MergeAppendFiles):
 
 
 def append(
-    transaction: Transaction, io: FileIO, added: Sequence[Added], told: Mapping[str, str]
+    transaction: Transaction, io: FileIO, added: Sequence[Added], properties: Mapping[str, str]
 ) -> None:
     """Add a snapshot with these files to the transaction; with none it has none.
 
     Args:
-        told: properties of the snapshot.
+        properties: of the snapshot.
     """
     merges = transaction.table_metadata.properties.get(TableProperties.MANIFEST_MERGE_ENABLED, "")
     kind = _Merging if merges.strip().lower() == "true" else _Appending
-    with kind(added, transaction, io, told):
+    with kind(added, transaction, io, properties):
         pass

@@ -22,7 +22,7 @@ from abs_core.errors import ConfigError
 
 
 @lru_cache(maxsize=64)
-def opened(process: int, name: str, given: tuple[tuple[str, str], ...], server: Server) -> Catalog:
+def opened(process: int, name: str, pairs: tuple[tuple[str, str], ...], server: Server) -> Catalog:
     """The catalog with these properties, one for each process.
 
     Raises:
@@ -30,7 +30,7 @@ def opened(process: int, name: str, given: tuple[tuple[str, str], ...], server: 
         RefusedError: boto3 finds no credentials for the store, and the catalog vends none.
     """
     seconds = f"{server.timeout:.0f}"
-    properties = {"s3.request-timeout": seconds, "s3.connect-timeout": seconds, **dict(given)}
+    properties = {"s3.request-timeout": seconds, "s3.connect-timeout": seconds, **dict(pairs)}
     of_store, missing = store_properties(server)
     properties = {**of_store, **properties}
     try:

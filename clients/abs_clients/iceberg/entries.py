@@ -105,9 +105,9 @@ def _plan(schema: Schema, properties: Mapping[str, str]) -> dict[int, Statistics
         ) from error
 
 
-def _bounds(told: DataFileStatistics) -> dict[str, dict[int, str]]:
+def _bounds(statistics: DataFileStatistics) -> dict[str, dict[int, str]]:
     lower, upper = dict[int, str](), dict[int, str]()
-    for column, bounds in told.column_aggregates.items():
+    for column, bounds in statistics.column_aggregates.items():
         least = bounds.min_as_bytes()
         try:
             greatest = bounds.max_as_bytes()

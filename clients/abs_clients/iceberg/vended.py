@@ -23,28 +23,28 @@ _EXPIRES = "s3.session-token-expires-at-ms"
 _PATHS = "s3.path-style-access"
 
 
-def vended(told: Mapping[str, str]) -> Vended:
+def vended(properties: Mapping[str, str]) -> Vended:
     """The credentials in a table's properties. Never to be shown, pickled or stored (I9)."""
-    expires = told.get(_EXPIRES)
+    expires = properties.get(_EXPIRES)
     return Vended(
-        told[KEY],
-        told.get(S3_SECRET_ACCESS_KEY, ""),
-        told.get(S3_SESSION_TOKEN),
+        properties[KEY],
+        properties.get(S3_SECRET_ACCESS_KEY, ""),
+        properties.get(S3_SESSION_TOKEN),
         int(expires) / 1000 if expires else None,
     )
 
 
-def server_of(told: Mapping[str, str], given: Server, vendor: Vendor) -> Server:
+def server_of(properties: Mapping[str, str], server: Server, vendor: Vendor) -> Server:
     """The server of a table's files.
 
     Args:
-        told: the table's properties.
-        given: by the options; what they leave out, the catalog tells.
+        properties: the table's properties.
+        server: by the options; what they leave out, the catalog tells.
     """
-    endpoint = given.endpoint or told.get(S3_ENDPOINT)
-    paths = given.pathstyle or told.get(_PATHS, str(endpoint is not None)).lower() == "true"
-    region = given.region or told.get(S3_REGION) or told.get(AWS_REGION)
-    return Server(endpoint, region, paths, given.timeout, vendor)
+    endpoint = server.endpoint or properties.get(S3_ENDPOINT)
+    paths = server.pathstyle or properties.get(_PATHS, str(endpoint is not None)).lower() == "true"
+    region = server.region or properties.get(S3_REGION) or properties.get(AWS_REGION)
+    return Server(endpoint, region, paths, server.timeout, vendor)
 
 
 def store_properties(server: Server) -> tuple[dict[str, str], RefusedError | None]:

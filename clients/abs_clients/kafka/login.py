@@ -265,12 +265,12 @@ def _called(settings: Settings) -> Token:
     return Token(text, float(expires), str(principal or ""), dict(extensions or {}))
 
 
-def _is_token(given: Any) -> bool:
+def _is_token(value: Any) -> bool:
     return (
-        isinstance(given, tuple)
-        and 2 <= len(given) <= 4
-        and isinstance(given[0], str)
-        and isinstance(given[1], int | float)
+        isinstance(value, tuple)
+        and 2 <= len(value) <= 4
+        and isinstance(value[0], str)
+        and isinstance(value[1], int | float)
     )
 
 
@@ -300,7 +300,7 @@ def _region(bootstrap: str) -> str:
     return match[1] if match is not None else str(region)
 
 
-def _calling(what: str, call: Callable[[], Any], settings: Settings) -> Any:
+def _calling(caller: str, call: Callable[[], Any], settings: Settings) -> Any:
     try:
         return call()
     except AbsError:
@@ -309,7 +309,7 @@ def _calling(what: str, call: Callable[[], Any], settings: Settings) -> Any:
         Exception
     ) as error:  # a function's own errors: most are a server that is away for a while
         raise UnavailableError(
-            f"{what} failed: {type(error).__name__}: {without_secrets(str(error), settings)}.",
+            f"{caller} failed: {type(error).__name__}: {without_secrets(str(error), settings)}.",
             remedy="nothing is lost: it is called again; if it keeps failing, call it by hand.",
         ).of(SYSTEM) from error
 

@@ -188,8 +188,8 @@ async def active_producers(
     return states
 
 
-def produced(each: Any, producer_id: int) -> ProducerState | None:
-    for producer in each.active_producers:
+def produced(answer: Any, producer_id: int) -> ProducerState | None:
+    for producer in answer.active_producers:
         if producer.producer_id == producer_id:
             return ProducerState(
                 producer.producer_epoch, producer.last_sequence, producer.current_txn_start_offset

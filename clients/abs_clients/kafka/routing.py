@@ -158,7 +158,7 @@ def metadata_request(topics: Iterable[str]) -> Any:
     return MetadataRequest(topics=asked, allow_auto_topic_creation=False, min_version=4)
 
 
-def raise_for(code: int, what: str, *, missing: str | None = None) -> None:
+def raise_for(code: int, subject: str, *, missing: str | None = None) -> None:
     """Raise the error of a broker's code, if it is one.
 
     Args:
@@ -168,4 +168,4 @@ def raise_for(code: int, what: str, *, missing: str | None = None) -> None:
     if missing is not None and kind is errors.UnknownTopicOrPartitionError:
         raise MissingPartitionError(missing)
     if kind is not errors.NoError:
-        raise kind(what)
+        raise kind(subject)

@@ -120,15 +120,15 @@ class Settings:
         return int(self.get("batch.size") or LIBRDKAFKA_BYTES)
 
     @classmethod
-    def of(cls, given: Mapping[str, str]) -> Self:
+    def of(cls, pairs: Mapping[str, str]) -> Self:
         """These, unchecked."""
-        return cls(tuple(sorted(given.items())))
+        return cls(tuple(sorted(pairs.items())))
 
     @classmethod
-    def read(cls, given: Mapping[str, str], problems: Problems, role: Role = SINK) -> Self:
+    def read(cls, options: Mapping[str, str], problems: Problems, role: Role = SINK) -> Self:
         """The ``kafka.*`` options of a job, without that prefix; notes their problems."""
         pairs: dict[str, str] = {}
-        for option, text in given.items():
+        for option, text in options.items():
             name = option.lower().removeprefix(PREFIX)
             if name == option.lower() or not is_text(option, str(text), problems):
                 continue

@@ -144,13 +144,13 @@ def configs_in_time(settings: Settings, name: str) -> dict[str, str]:
                 return None  # another broker knows it
             raise
 
-    configs = connections.admin.until_heard(look, lambda each: each is None)
+    configs = connections.admin.until_heard(look, lambda answer: answer is None)
     if configs is None:
         raise UnavailableError(f"A broker does not know topic {name} yet.")
     return configs
 
 
-def _described(known: Cluster, names: list[str]) -> dict[str, TopicFacts]:
+def _described(connections: Cluster, names: list[str]) -> dict[str, TopicFacts]:
     """The existing ones of these topics.
 
     One broker may know a new or just deleted topic and another not. Unknown settings are not the
@@ -159,12 +159,14 @@ def _described(known: Cluster, names: list[str]) -> dict[str, TopicFacts]:
 
     def look() -> dict[str, TopicFacts] | None:
         try:
-            said = known.admin.describe(names, operations=True)
-            return {name: _facts(topic, _configs(known, name)) for name, topic in said.items()}
+            said = connections.admin.describe(names, operations=True)
+            return {
+                name: _facts(topic, _configs(connections, name)) for name, topic in said.items()
+            }
         except SchemaError:
             return None
 
-    facts_of = known.admin.until_heard(look, lambda each: each is None)
+    facts_of = connections.admin.until_heard(look, lambda answer: answer is None)
     if facts_of is None:
         raise UnavailableError(
             f"One broker knows a topic of {', '.join(names)}, and another one does not.",
@@ -173,10 +175,10 @@ def _described(known: Cluster, names: list[str]) -> dict[str, TopicFacts]:
     return facts_of
 
 
-def _configs(known: Cluster, name: str) -> dict[str, str]:
+def _configs(connections: Cluster, name: str) -> dict[str, str]:
     """Settings of a topic that was just seen; none without DESCRIBE_CONFIGS."""
     try:
-        configs_of = known.admin.configs(name)
+        configs_of = connections.admin.configs(name)
     except RefusedError:
         return {}
     return {key: configs_of[key] for key in _CONFIGS if key in configs_of}

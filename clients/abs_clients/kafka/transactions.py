@@ -287,15 +287,15 @@ _REPLIES = {
 }
 
 
-def _description(each: Any) -> Description:
+def _description(answer: Any) -> Description:
     return Description(
-        state=State(each.transaction_state),
-        producer_id=each.producer_id,
-        epoch=each.producer_epoch,
-        timeout_ms=each.transaction_timeout_ms,
-        start_ms=each.transaction_start_time_ms,
+        state=State(answer.transaction_state),
+        producer_id=answer.producer_id,
+        epoch=answer.producer_epoch,
+        timeout_ms=answer.transaction_timeout_ms,
+        start_ms=answer.transaction_start_time_ms,
         partitions=tuple(
-            sorted((topic.topic, number) for topic in each.topics for number in topic.partitions)
+            sorted((topic.topic, number) for topic in answer.topics for number in topic.partitions)
         ),
     )
 

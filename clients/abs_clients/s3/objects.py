@@ -262,12 +262,12 @@ MAX_ANSWERS = 1_000_000
 
 
 def pages(
-    call: Callable[..., Mapping[str, Any]], markers: Mapping[str, str], what: str, **given: Any
+    call: Callable[..., Mapping[str, Any]], markers: Mapping[str, str], listed: str, **request: Any
 ) -> Iterator[Mapping[str, Any]]:
     """Every answer of a list. boto3's paginator ends without an error where a marker is missing.
 
     Args:
-        what: is listed, for the error.
+        listed: what is listed, for the error.
 
     Raises:
         CorruptionError: an answer says that there is more, and not where it begins, or it begins where
@@ -276,7 +276,7 @@ def pages(
     marker: dict[str, Any] = {}
     seen: set[tuple[Any, ...]] = set()
     while True:
-        answer = call(**given, **marker)
+        answer = call(**request, **marker)
         yield answer
         if not answer.get("IsTruncated"):
             return
@@ -285,7 +285,7 @@ def pages(
         if not following or place in seen or len(seen) > MAX_ANSWERS:
             why = "gave it without an end" if following else "did not say where the rest begins"
             raise CorruptionError(
-                f"The server cut the list of {what}, and {why}.",
+                f"The server cut the list of {listed}, and {why}.",
                 remedy="report it to the maker of the store, with its version; find out whether a "
                 "proxy stands between this process and the store.",
             )

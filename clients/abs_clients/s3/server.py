@@ -27,11 +27,11 @@ HADOOP = {
 """Options of other S3 clients, Hadoop's for one, and what to do instead."""
 
 
-def endpoint_url(given: str) -> str:
+def endpoint_url(value: str) -> str:
     """The base URL of a server, without a slash at its end."""
-    if re.fullmatch(r"https?://[^/\s@?#]+/?", given.strip()) is None:
+    if re.fullmatch(r"https?://[^/\s@?#]+/?", value.strip()) is None:
         raise ValueError("a URL of scheme, host and port, without credentials: http://host:port")
-    return given.strip().rstrip("/")
+    return value.strip().rstrip("/")
 
 
 @dataclass(frozen=True, slots=True)

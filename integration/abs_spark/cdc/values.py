@@ -144,7 +144,7 @@ def _span(kind: Kind, _: TargetColumn) -> Make | None:
 
 
 def _only(kind: Kind) -> Callable[[Kind, TargetColumn], Make | None]:
-    return lambda given, _: (lambda value: value) if given is kind else None
+    return lambda other, _: (lambda value: value) if other is kind else None
 
 
 BY_TYPE: Mapping[type[T.DataType], Callable[[Kind, TargetColumn], Make | None]] = {

@@ -19,17 +19,17 @@ class FilesDataSource(ReadableDataSource):
         return "abs-files"
 
     @classmethod
-    def stored_schema(cls, given: Mapping[str, str]) -> pa.Schema:
+    def stored_schema(cls, options: Mapping[str, str]) -> pa.Schema:
         """The schema of the first file, for formats that hold it."""
-        return FileSource(FileOptions.parse(given, streaming=False)).schema
+        return FileSource(FileOptions.parse(options, streaming=False)).schema
 
     @classmethod
-    def open_stream(cls, given: Mapping[str, str], schema: pa.Schema) -> tuple[FileSource, Limit]:
+    def open_stream(cls, options: Mapping[str, str], schema: pa.Schema) -> tuple[FileSource, Limit]:
         """A stream of files, which has a log."""
-        options = FileOptions.parse(given, streaming=True)
-        return FileSource(options, schema), options.limit
+        parsed = FileOptions.parse(options, streaming=True)
+        return FileSource(parsed, schema), parsed.limit
 
     @classmethod
-    def open_batch(cls, given: Mapping[str, str], schema: pa.Schema) -> FileSource:
+    def open_batch(cls, options: Mapping[str, str], schema: pa.Schema) -> FileSource:
         """All files that are there now."""
-        return FileSource(FileOptions.parse(given, streaming=False), schema)
+        return FileSource(FileOptions.parse(options, streaming=False), schema)

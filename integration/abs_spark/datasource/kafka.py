@@ -29,18 +29,20 @@ class KafkaDataSource(ReadableDataSource, AbsDataSource):
     format = FORMAT
 
     @classmethod
-    def stored_schema(cls, given: Mapping[str, str]) -> pa.Schema:
+    def stored_schema(cls, options: Mapping[str, str]) -> pa.Schema:
         """Whether it is a stream or a batch is not known here: the reader checks the rest."""
-        return read_schema(given)
+        return read_schema(options)
 
     @classmethod
-    def open_stream(cls, given: Mapping[str, str], schema: pa.Schema) -> tuple[KafkaSource, Limit]:
-        options = KafkaSourceOptions.parse(given)
-        return _checked(KafkaSource(options), schema), options.limit
+    def open_stream(
+        cls, options: Mapping[str, str], schema: pa.Schema
+    ) -> tuple[KafkaSource, Limit]:
+        parsed = KafkaSourceOptions.parse(options)
+        return _checked(KafkaSource(parsed), schema), parsed.limit
 
     @classmethod
-    def open_batch(cls, given: Mapping[str, str], schema: pa.Schema) -> KafkaSource:
-        return _checked(KafkaSource(KafkaSourceOptions.parse(given, batch=True)), schema)
+    def open_batch(cls, options: Mapping[str, str], schema: pa.Schema) -> KafkaSource:
+        return _checked(KafkaSource(KafkaSourceOptions.parse(options, batch=True)), schema)
 
 
 def _checked(source: KafkaSource, schema: pa.Schema) -> KafkaSource:

@@ -61,19 +61,19 @@ def default_limit(limit: Limit) -> ReadLimit:
     return ReadAllAvailable()
 
 
-def given_limit(given: ReadLimit, own: Limit) -> Limit:
+def given_limit(limit: ReadLimit, own: Limit) -> Limit:
     """Spark's limit as the core's: ``own`` in full if Spark returns ``default_limit(own)``.
 
     Spark passes another limit if the trigger overrides the options (``once``: all data).
     """
-    if given == default_limit(own):
+    if limit == default_limit(own):
         return own
-    if isinstance(given, ReadMaxRows):
-        return Limit(rows=given.max_rows)
-    if isinstance(given, ReadMaxFiles):
-        return Limit(files=given.max_files)
-    if isinstance(given, ReadMaxBytes):
-        return Limit(bytes=given.max_bytes)
+    if isinstance(limit, ReadMaxRows):
+        return Limit(rows=limit.max_rows)
+    if isinstance(limit, ReadMaxFiles):
+        return Limit(files=limit.max_files)
+    if isinstance(limit, ReadMaxBytes):
+        return Limit(bytes=limit.max_bytes)
     return Limit()
 
 
@@ -242,12 +242,12 @@ class ReadableDataSource(DataSource):
 
     @classmethod
     @abstractmethod
-    def stored_schema(cls, given: Mapping[str, str]) -> pa.Schema:
+    def stored_schema(cls, options: Mapping[str, str]) -> pa.Schema:
         """The schema, where the user gives none; may ask the source."""
 
     @classmethod
     @abstractmethod
-    def open_stream(cls, given: Mapping[str, str], schema: pa.Schema) -> tuple[Source, Limit]:
+    def open_stream(cls, options: Mapping[str, str], schema: pa.Schema) -> tuple[Source, Limit]:
         """The source of a stream, and what one epoch may take.
 
         Args:
@@ -257,7 +257,7 @@ class ReadableDataSource(DataSource):
 
     @classmethod
     @abstractmethod
-    def open_batch(cls, given: Mapping[str, str], schema: pa.Schema) -> Source:
+    def open_batch(cls, options: Mapping[str, str], schema: pa.Schema) -> Source:
         """The source of a batch read."""
 
     def schema(self) -> StructType:

@@ -114,12 +114,12 @@ class S3DataSource(ReadableDataSource, AbsDataSource):
     format = FORMAT
 
     @classmethod
-    def stored_schema(cls, given: Mapping[str, str]) -> pa.Schema:
+    def stored_schema(cls, options: Mapping[str, str]) -> pa.Schema:
         """The schema of the first committed file, for formats that hold it."""
-        return _source(given, None).schema
+        return _source(options, None).schema
 
     @classmethod
-    def open_stream(cls, given: Mapping[str, str], schema: pa.Schema) -> NoReturn:
+    def open_stream(cls, options: Mapping[str, str], schema: pa.Schema) -> NoReturn:
         """There is none."""
         raise OptionError(
             "abs-s3 is read in batches only.",
@@ -127,6 +127,6 @@ class S3DataSource(ReadableDataSource, AbsDataSource):
         )
 
     @classmethod
-    def open_batch(cls, given: Mapping[str, str], schema: pa.Schema) -> FileSource:
+    def open_batch(cls, options: Mapping[str, str], schema: pa.Schema) -> FileSource:
         """All files that are committed now: whole epochs of each job."""
-        return _source(given, schema)
+        return _source(options, schema)

@@ -104,7 +104,7 @@ class OwnFormat(SinkFormat):
     name: ClassVar[str] = ONCE
     schemes: ClassVar[tuple[str, ...]] = (ONCE,)
 
-    def parse(self, given: Mapping[str, str]) -> NoReturn:
+    def parse(self, options: Mapping[str, str]) -> NoReturn:
         raise NotImplementedError("functions are no options")
 
     def at(self, url: str, table: str | None = None, stateschema: str = "abs") -> Path:

@@ -93,10 +93,10 @@ class Runs:
         """What is remembered of a job in a run; nothing if it has not begun."""
         return self._jobs(query, run).get(job, Known())
 
-    def note(self, query: str, run: str, job: str, known: Known) -> None:
+    def note(self, query: str, run: str, job: str, history: Known) -> None:
         """Remember this of the job, at least that it has begun."""
         newest = self._queries.setdefault(query, LruCache())
-        newest.put(run, {**self._jobs(query, run), job: known})
+        newest.put(run, {**self._jobs(query, run), job: history})
 
     def _jobs(self, query: str, run: str) -> dict[str, Known]:
         newest = self._queries.get(query)

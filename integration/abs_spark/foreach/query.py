@@ -79,7 +79,7 @@ def running(spark: SparkSession, batch: int, checkpoint: str, process: str) -> R
     return Running(owner, f"connect-{process}")
 
 
-def output_mode(told: str | None, given: str | None, checkpoint: str) -> str:
+def output_mode(reported: str | None, wanted: str | None, checkpoint: str) -> str:
     """The query's output mode, in lower case.
 
     If Spark does not report it (as under Connect), a query that keeps state must be given it, because
@@ -87,28 +87,28 @@ def output_mode(told: str | None, given: str | None, checkpoint: str) -> str:
     needs an aggregation, and for it ``update`` gives the same rows as ``append``.
 
     Args:
-        told: by Spark.
-        given: by the user.
+        reported: by Spark.
+        wanted: by the user.
 
     Raises:
         OptionError: it is unknown; or the given one cannot be true.
     """
-    if told is not None:
-        if given not in (None, told):
+    if reported is not None:
+        if wanted not in (None, reported):
             raise OptionError(
-                f"outputMode={given!r} is not the query's output mode, which is {told}.",
-                remedy=f"give abs_spark.epoch outputMode={told!r}, or leave it out.",
+                f"outputMode={wanted!r} is not the query's output mode, which is {reported}.",
+                remedy=f"give abs_spark.epoch outputMode={reported!r}, or leave it out.",
             )
-        return told
+        return reported
     stateless = is_stateless(checkpoint)
-    if given == "complete" and stateless:
+    if wanted == "complete" and stateless:
         raise OptionError(
             "outputMode='complete' is given, but the query has no aggregation: each batch would "
             "replace everything that was written before.",
             remedy="give abs_spark.epoch the mode that the query has.",
         )
-    if given is not None:
-        return given
+    if wanted is not None:
+        return wanted
     if stateless:
         return "append"
     raise OptionError(

@@ -248,7 +248,7 @@ def kept_sink(target: SinkSpec, work: EpochTask) -> Sink:
     return _sinks.of(
         key,
         lambda: _reached(target, work),
-        lambda known: known[:2] == key[:2],  # of an earlier run
+        lambda kept: kept[:2] == key[:2],  # of an earlier run
     )
 
 

@@ -27,14 +27,14 @@ class DeltaFormat(LakeFormat):
     schemes = ("delta",)
     library = "abs_sinks.delta.sink"
 
-    def parse(self, given: Mapping[str, str]) -> DeltaOptions:
+    def parse(self, options: Mapping[str, str]) -> DeltaOptions:
         from abs_sinks.delta.sink import DeltaOptions
 
-        return DeltaOptions.parse(given)
+        return DeltaOptions.parse(options)
 
-    def recognises(self, given: Mapping[str, str]) -> bool:
+    def recognises(self, options: Mapping[str, str]) -> bool:
         """A folder: no other sink writes to one. A table in a bucket looks like any path there."""
-        return given.get("path", "").strip().startswith(("/", "file:"))
+        return options.get("path", "").strip().startswith(("/", "file:"))
 
     def at(self, url: str, table: str | None = None, stateschema: str = "abs") -> DeltaOptions:
         named, _, query = url.partition("?")

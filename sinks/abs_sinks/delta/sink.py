@@ -28,9 +28,9 @@ class DeltaOptions(LakeOptions):
     ]
 
     @classmethod
-    def parse(cls, given: Mapping[str, str]) -> DeltaOptions:
+    def parse(cls, options: Mapping[str, str]) -> DeltaOptions:
         """See ``LakeOptions.parse_as``."""
-        return cls.parse_as(NAME, given, required="path")
+        return cls.parse_as(NAME, options, required="path")
 
     def place(self, snapshot: Any) -> TableFiles:
         return TableFiles(self.files(self.path), self.path)

@@ -28,10 +28,10 @@ class IcebergFormat(LakeFormat):
     marks = ("catalog", "catalog.")
     library = "abs_sinks.iceberg.sink"
 
-    def parse(self, given: Mapping[str, str]) -> IcebergOptions:
+    def parse(self, options: Mapping[str, str]) -> IcebergOptions:
         from abs_sinks.iceberg.sink import IcebergOptions
 
-        return IcebergOptions.parse(given)
+        return IcebergOptions.parse(options)
 
     def at(self, url: str, table: str | None = None, stateschema: str = "abs") -> IcebergOptions:
         named, _, query = url.partition("?")

@@ -23,10 +23,10 @@ NAME = "abs-iceberg"
 PREFIX = "catalog."
 
 
-def _table_name(given: str) -> str:
-    if "." not in given.strip("."):
+def _table_name(value: str) -> str:
+    if "." not in value.strip("."):
         raise ValueError("a table with its namespace: db.events")
-    return given.strip()
+    return value.strip()
 
 
 @described
@@ -46,10 +46,12 @@ class IcebergOptions(LakeOptions):
     properties: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     @classmethod
-    def parse(cls, given: Mapping[str, str]) -> IcebergOptions:
+    def parse(cls, options: Mapping[str, str]) -> IcebergOptions:
         """See ``LakeOptions.parse_as``; ``catalog.*`` are pyiceberg's own properties."""
-        parsed = cls.parse_as(NAME, given, required="table", prefix=PREFIX)
-        named = ((name, value) for name, value in given.items() if name.lower().startswith(PREFIX))
+        parsed = cls.parse_as(NAME, options, required="table", prefix=PREFIX)
+        named = (
+            (name, value) for name, value in options.items() if name.lower().startswith(PREFIX)
+        )
         properties = {name[len(PREFIX) :].lower(): value for name, value in named}
         if properties.get("type", "").lower() == "hadoop":
             raise OptionError(

@@ -90,10 +90,10 @@ class KafkaFormat(SinkFormat):
     past = True
     audit = "abs_audit.kafka:KafkaSide"
 
-    def parse(self, given: Mapping[str, str]) -> KafkaOptions:
+    def parse(self, options: Mapping[str, str]) -> KafkaOptions:
         from abs_sinks.kafka.options import KafkaOptions
 
-        return KafkaOptions.parse(given)
+        return KafkaOptions.parse(options)
 
     def at(self, url: str, table: str | None = None, stateschema: str = "abs") -> KafkaOptions:
         """See ``SinkFormat``; ``table`` is the topic of the data."""

@@ -124,10 +124,10 @@ def _give_up_job(options: KafkaOptions, job: str) -> Decided:
     return written[-1]
 
 
-def _nobody(state: JobState, what: str = "given up") -> Decided:
+def _nobody(state: JobState, act: str = "given up") -> Decided:
     """A winners record without winners, of the state's generation."""
     after = BEGINNING if state.frontier is None else state.frontier
-    return Decided(state.register, state.job, state.generation, NO_DECISION, (), trail(what), after)
+    return Decided(state.register, state.job, state.generation, NO_DECISION, (), trail(act), after)
 
 
 def _raised(options: KafkaOptions, job: str, run: str, state: JobState | None) -> Verdict:
@@ -171,7 +171,7 @@ def _highest(orphans: Sequence[HandleName]) -> list[HandleName]:
     return list({orphan.register: orphan for orphan in ascending}.values())
 
 
-def trail(what: str = "given up") -> str:
+def trail(act: str = "given up") -> str:
     """The user, host and time (UTC) of the act."""
     when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    return f"{what} by {getpass.getuser()} on {socket.gethostname()} at {when}"
+    return f"{act} by {getpass.getuser()} on {socket.gethostname()} at {when}"

@@ -133,10 +133,10 @@ def gone(committable: Committable, topic: str, segments: str) -> CorruptionError
     )
 
 
-def _is_another(place: LedgerPlace | None, found: TopicFacts | None) -> bool:
+def _is_another(place: LedgerPlace | None, facts: TopicFacts | None) -> bool:
     if place is None or place.id is None:
         return False
-    return found is None or found.id not in (None, place.id)
+    return facts is None or facts.id not in (None, place.id)
 
 
 def to_text(handles: set[HandleName]) -> str:

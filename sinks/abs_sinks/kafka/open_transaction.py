@@ -157,12 +157,12 @@ def is_ending(now: Description | None) -> bool:
 
 def offsets_of(
     partitions: Sequence[tuple[str, int]],
-    found: Mapping[tuple[str, int], ProducerState | None] | None = None,
+    producers: Mapping[tuple[str, int], ProducerState | None] | None = None,
 ) -> str:
     """The places of a transaction's records, for display: ``topic-0 from 17 (5)``, ..."""
     shown = []
     for topic, partition in partitions[:SHOWN_PARTITIONS]:
-        produced = None if found is None else found.get((topic, partition))
+        produced = None if producers is None else producers.get((topic, partition))
         where = f"{topic}-{partition}"
         if produced is not None:
             where += f" from {produced.start_offset} ({produced.last_sequence + 1})"

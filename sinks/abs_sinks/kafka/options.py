@@ -60,9 +60,9 @@ _STRATEGIES = {
 }
 
 
-def _strategy(given: str) -> str:
+def _strategy(value: str) -> str:
     """Which subject a schema has; Java's class names are taken, too."""
-    name = _STRATEGIES.get(given.strip().lower().rpartition(".")[2])
+    name = _STRATEGIES.get(value.strip().lower().rpartition(".")[2])
     if name is None:
         raise ValueError(f"one of {BY_TOPIC}, {BY_RECORD}, {BY_BOTH}")
     return name
@@ -140,8 +140,8 @@ def topic_name(text: str) -> str:
     return text
 
 
-def _deletes(given: str) -> Deletes:
-    return Deletes.parse(given, column_names)
+def _deletes(value: str) -> Deletes:
+    return Deletes.parse(value, column_names)
 
 
 _ELSEWHERE = {
@@ -263,7 +263,7 @@ class KafkaOptions(DeadLetterOptions[str]):
         return Patience(self.common.patience, system=f"Kafka at {self.kafka.bootstrap}")
 
     @classmethod
-    def parse(cls, given: Mapping[str, str]) -> Self:
+    def parse(cls, options: Mapping[str, str]) -> Self:
         """Read options as Spark passes them: text to text, names in any case.
 
         Raises:
@@ -271,9 +271,9 @@ class KafkaOptions(DeadLetterOptions[str]):
         """
         problems = Problems(NAME)
         values = read_options(
-            given, (*COMMON, *OPTIONS), problems, elsewhere=_ELSEWHERE, prefix=PREFIX
+            options, (*COMMON, *OPTIONS), problems, elsewhere=_ELSEWHERE, prefix=PREFIX
         )
-        kafka = Settings.read(given, problems)
+        kafka = Settings.read(options, problems)
         common = CommonOptions.of(values)
         _check_together(common, values, kafka, problems)
         if kafka.two_phase and common.protocol != "2pc":
@@ -288,7 +288,7 @@ class KafkaOptions(DeadLetterOptions[str]):
         check_formats(values, problems)
         check_subjects(values, problems)
         problems.raise_any()
-        options = cls(
+        parsed = cls(
             kafka,
             common=common,
             formats=Formats.of(values),
@@ -296,8 +296,8 @@ class KafkaOptions(DeadLetterOptions[str]):
             **fields_from(cls, values),
         )
         if kafka.two_phase:
-            options.choice  # noqa: B018 - it raises if librdkafka would send
-        return options
+            parsed.choice  # noqa: B018 - it raises if librdkafka would send
+        return parsed
 
 
 OPTIONS = tuple(

@@ -342,12 +342,12 @@ def find_hanging(
 
 
 def unknown(
-    there: Iterable[PartitionTransaction], known: Iterable[Description | None]
+    there: Iterable[PartitionTransaction], described: Iterable[Description | None]
 ) -> list[PartitionTransaction]:
     """Those that belong to no transaction that is open at a coordinator."""
     owned = {
         (owner.producer_id, place)
-        for owner in known
+        for owner in described
         if owner is not None
         for place in owner.partitions
     }

@@ -293,8 +293,8 @@ def _error(topic: str, job: str | None, why: str, more: str = "") -> CorruptionE
     )
 
 
-def _ids(topic: str, found: dict[str, TopicFacts]) -> Birth:
-    data, side = found.get(topic), found.get(side_topic(topic))
+def _ids(topic: str, facts: dict[str, TopicFacts]) -> Birth:
+    data, side = facts.get(topic), facts.get(side_topic(topic))
     return Birth(None if data is None else data.id, None if side is None else side.id)
 
 

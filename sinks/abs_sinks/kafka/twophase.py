@@ -344,5 +344,5 @@ def _detail(text: str, seen: Description) -> str:
     )
 
 
-def _records(now: Description, found: Mapping[Partition, ProducerState | None]) -> int:
-    return sum(p.last_sequence + 1 for p in found.values() if p and p.epoch == now.epoch)
+def _records(now: Description, producers: Mapping[Partition, ProducerState | None]) -> int:
+    return sum(p.last_sequence + 1 for p in producers.values() if p and p.epoch == now.epoch)

@@ -138,13 +138,13 @@ def _unwritable(kind: pa.DataType) -> Iterator[str]:
 
 
 def _misfits(
-    given: pa.Schema,
+    schema: pa.Schema,
     wanted: Mapping[str, pa.Field],
     demanded: Sequence[str],
     *,
     in_files: bool,
 ) -> Iterator[str]:
-    for field in given:
+    for field in schema:
         other = wanted.get(field.name)
         if other is None or _is_read_as(field.type, plain_type(other.type), in_files=in_files):
             continue
@@ -154,7 +154,7 @@ def _misfits(
                 f"in the table {type_name(plain_type(other.type))}"
             )
     for name in dict.fromkeys(demanded):
-        if name not in given.names:
+        if name not in schema.names:
             yield f"{name} is missing, which the table demands"
     yield from demanding(wanted.values())
 

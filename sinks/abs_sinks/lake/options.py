@@ -54,9 +54,9 @@ _ELSEWHERE = {
 }
 
 
-def _no_place(given: str) -> ToSink:
+def _no_place(value: str) -> ToSink:
     raise OptionError(
-        f"{given!r} is no sink: a table of the lake has no place of its own for dead letters.",
+        f"{value!r} is no sink: a table of the lake has no place of its own for dead letters.",
         remedy="give them to another sink of an abs_spark.epoch: deadletter=sink:NAME.",
     )
 
@@ -102,7 +102,7 @@ class LakeOptions(UploadOptions[ToSink]):
 
     @classmethod
     def parse_as(
-        cls, name: str, given: Mapping[str, str], *, required: str, prefix: str | None = None
+        cls, name: str, options: Mapping[str, str], *, required: str, prefix: str | None = None
     ) -> Self:
         """Read options as Spark passes them; see ``S3Options.parse``.
 
@@ -111,8 +111,8 @@ class LakeOptions(UploadOptions[ToSink]):
         """
         problems = Problems(name)
         declared = (*COMMON, *options_of(cls), *options_of(Server))
-        values = read_options(given, declared, problems, elsewhere=_ELSEWHERE, prefix=prefix)
-        if required not in {option.lower() for option in given}:
+        values = read_options(options, declared, problems, elsewhere=_ELSEWHERE, prefix=prefix)
+        if required not in {option.lower() for option in options}:
             problems.add(f"The option {required} is missing.", "give it.")
         if values["protocol"] != "2pc":
             problems.add(
@@ -160,14 +160,14 @@ class LakeOptions(UploadOptions[ToSink]):
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 
 
-def folder_of(given: str) -> str:
+def folder_of(value: str) -> str:
     """A table's folder: ``s3://bucket/prefix``, or an absolute path.
 
     Raises:
         ValueError: it is neither, or it has what libraries and engines take for an escape in a URL:
             then the log and the files would be in different folders.
     """
-    path = given.strip()
+    path = value.strip()
     if escape := _ESCAPE.search(path):
         raise ValueError(f"a path without {escape[0]}, which readers decode")
     if path.split("://")[0] in ("s3", "s3a", "s3n"):

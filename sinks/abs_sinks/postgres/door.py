@@ -82,10 +82,10 @@ class PostgresFormat(SinkFormat):
     buries = True
     audit = "abs_audit.postgres.relation:PostgresSide"
 
-    def parse(self, given: Mapping[str, str]) -> PostgresOptions:
+    def parse(self, options: Mapping[str, str]) -> PostgresOptions:
         from abs_sinks.postgres.options import PostgresOptions
 
-        return PostgresOptions.parse(given)
+        return PostgresOptions.parse(options)
 
     def at(self, url: str, table: str | None = None, stateschema: str = "abs") -> PostgresOptions:
         # Without a table none is looked at: handles are ended by name.

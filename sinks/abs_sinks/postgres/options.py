@@ -88,8 +88,8 @@ def _identifier(text: str) -> str:
     return text
 
 
-def _deletes(given: str) -> Deletes:
-    return Deletes.parse(given, column_list)
+def _deletes(value: str) -> Deletes:
+    return Deletes.parse(value, column_list)
 
 
 _one_write = one_of("append", "upsert", "changes")
@@ -310,15 +310,15 @@ class PostgresOptions(DeadLetterOptions[TableName]):
         return replace(self, write="replace")
 
     @classmethod
-    def parse(cls, given: Mapping[str, str]) -> Self:
+    def parse(cls, options: Mapping[str, str]) -> Self:
         """Read options as Spark passes them: text to text, names in any case.
 
         Raises:
             OptionError: lists all unknown, missing, malformed and contradictory options.
         """
         problems = Problems(NAME)
-        values = read_options(given, (*COMMON, *OPTIONS), problems, elsewhere=_ELSEWHERE)
-        present = {name.lower() for name in given}
+        values = read_options(options, (*COMMON, *OPTIONS), problems, elsewhere=_ELSEWHERE)
+        present = {name.lower() for name in options}
         for needed, meaning in (("url", "the server"), ("dbtable", "the table")):
             if needed not in present:
                 problems.add(f"The option {needed} is missing.", f"it names {meaning}.")

@@ -51,10 +51,10 @@ class PostgresLetters(KeptLetters):
         given: the options as text, to which letters add how they are written; None: they do not.
     """
 
-    def __init__(self, options: PostgresOptions, given: Mapping[str, str] | None = None) -> None:
+    def __init__(self, options: PostgresOptions, texts: Mapping[str, str] | None = None) -> None:
         assert options.letters is not None
         self._options = options
-        self._given = given
+        self._given = texts
         self._name: TableName = options.letters
 
     def found(

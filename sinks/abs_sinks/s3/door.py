@@ -51,14 +51,14 @@ class S3Format(SinkFormat):
     past = True
     audit = "abs_audit.s3:S3Side"
 
-    def parse(self, given: Mapping[str, str]) -> S3Options:
+    def parse(self, options: Mapping[str, str]) -> S3Options:
         from abs_sinks.s3.options import S3Options
 
-        return S3Options.parse(given)
+        return S3Options.parse(options)
 
-    def recognises(self, given: Mapping[str, str]) -> bool:
+    def recognises(self, options: Mapping[str, str]) -> bool:
         """A path in a bucket; one on this machine is none of S3's."""
-        return "path" in given and not given["path"].strip().startswith(("/", "file:"))
+        return "path" in options and not options["path"].strip().startswith(("/", "file:"))
 
     def at(self, url: str, table: str | None = None, stateschema: str = "abs") -> S3Options:
         return self.parse(self._given(url))

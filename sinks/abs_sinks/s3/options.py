@@ -186,15 +186,15 @@ class S3Options(UploadOptions[Location]):
         return self.statepath or self.path.within(OURS)
 
     @classmethod
-    def parse(cls, given: Mapping[str, str]) -> Self:
+    def parse(cls, options: Mapping[str, str]) -> Self:
         """Read options as Spark passes them: text to text, names in any case.
 
         Raises:
             OptionError: lists all unknown, missing, malformed and contradictory options.
         """
         problems = Problems(NAME)
-        values = read_options(given, (*COMMON, *OPTIONS), problems, elsewhere=_ELSEWHERE)
-        if "path" not in {name.lower() for name in given}:
+        values = read_options(options, (*COMMON, *OPTIONS), problems, elsewhere=_ELSEWHERE)
+        if "path" not in {name.lower() for name in options}:
             problems.add("The option path is missing.", "write s3://bucket/prefix.")
         common = CommonOptions.of(values)
         values["compression"] = _compression(values, problems)

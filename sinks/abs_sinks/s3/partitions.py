@@ -156,7 +156,7 @@ class _Columns:
 def _escape(text: str) -> str:
     if text == NULL_FOLDER:
         return f"%{ord(text[0]):02X}{text[1:]}"
-    return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)
+    return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)
 
 
 def _check_type(name: str, kind: pa.DataType) -> None:

@@ -36,9 +36,9 @@ class FolderHarness:
 
     own_register = True
 
-    def __init__(self, path: str, given: Mapping[str, str]) -> None:
+    def __init__(self, path: str, options: Mapping[str, str]) -> None:
         self.path = f"{path.rstrip('/')}/{secrets.token_hex(6)}"
-        self.use(S3Options.parse({**given, "path": self.path}))
+        self.use(S3Options.parse({**options, "path": self.path}))
         self._objects = Objects(self.options.bucket)
         self._uploads = Uploads(self.options)
 
@@ -136,11 +136,11 @@ class FolderHarness:
         self._objects.delete([entry.key for entry in self._objects.list(self.options.path.folder)])
 
 
-def open_folder(path: str, given: Mapping[str, str]) -> AbstractContextManager[FolderHarness]:
+def open_folder(path: str, options: Mapping[str, str]) -> AbstractContextManager[FolderHarness]:
     """A harness on a new, empty folder.
 
     Args:
         path: a folder in which it may make others, ``s3://bucket/prefix``.
-        given: options of the sink, ``endpoint`` for one.
+        options: of the sink, ``endpoint`` for one.
     """
-    return closing(FolderHarness(path, given))
+    return closing(FolderHarness(path, options))

@@ -68,17 +68,17 @@ def uploads_to_text(uploads: list[Upload] | tuple[Upload, ...]) -> str:
 
 
 def uploads_from_text(
-    written: str | bytes, what: str = "The uploads of a handle", where: str = "the register"
+    written: str | bytes, subject: str = "The uploads of a handle", where: str = "the register"
 ) -> tuple[Upload, ...]:
     """The inverse of ``uploads_to_text``.
 
     Args:
-        what, where: what is read and where it is, for the error.
+        subject, where: what is read and where it is, for the error.
 
     Raises:
         CorruptionError: it cannot be read.
     """
-    with reading(what, f"do not delete {where}: restore it from a backup"):
+    with reading(subject, f"do not delete {where}: restore it from a backup"):
         return tuple(Upload.from_json(value) for value in of(list, parse(written)))
 
 

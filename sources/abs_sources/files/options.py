@@ -52,18 +52,18 @@ class FileRoot:
     path: str
 
     @classmethod
-    def parse(cls, given: str) -> FileRoot:
+    def parse(cls, value: str) -> FileRoot:
         """Parse a path or URL in any of Spark's spellings; raises OptionError for other systems."""
-        in_bucket = _S3.fullmatch(given.strip())
+        in_bucket = _S3.fullmatch(value.strip())
         if in_bucket is not None:
             return cls(in_bucket[1], (in_bucket[2] or "").strip("/"))
-        local = _FILE.fullmatch(given.strip())
-        if local is None and _SCHEME.match(given.strip()):
+        local = _FILE.fullmatch(value.strip())
+        if local is None and _SCHEME.match(value.strip()):
             raise OptionError(
-                f"{given.strip()} is not a location that abs-files can read.",
+                f"{value.strip()} is not a location that abs-files can read.",
                 remedy="write a local path, file:/... or s3://bucket/prefix.",
             )
-        path = local[1] if local is not None else text(given).strip()
+        path = local[1] if local is not None else text(value).strip()
         return cls(None, "/" + str(Path(path).absolute()).lstrip("/").rstrip("/"))
 
     @property
@@ -202,15 +202,15 @@ class FileOptions:
     readers: int = 2
 
     @classmethod
-    def parse(cls, given: Mapping[str, str], *, streaming: bool) -> Self:
+    def parse(cls, options: Mapping[str, str], *, streaming: bool) -> Self:
         """Parse Spark's options: text to text, case-insensitive names.
 
         A stream needs a log; a batch has no use for one. Raises OptionError with all unknown,
         missing, malformed and contradictory options at once.
         """
         problems = Problems(NAME)
-        values = read_options(given, OPTIONS, problems, elsewhere=_ELSEWHERE)
-        if "path" not in {name.lower() for name in given}:
+        values = read_options(options, OPTIONS, problems, elsewhere=_ELSEWHERE)
+        if "path" not in {name.lower() for name in options}:
             problems.add("The option path is missing.", "name a folder, a file or a glob.")
         log = _log(values) if streaming else None
         if streaming and log is None and not problems:

@@ -101,16 +101,16 @@ class Lookup:
         return self._offsets(dict.fromkeys(partitions, _EARLIEST))
 
     def end(
-        self, partitions: Iterable[Partition], known: Mapping[Partition, int] | None = None
+        self, partitions: Iterable[Partition], read_to: Mapping[Partition, int] | None = None
     ) -> dict[Partition, int]:
         """The end of each partition now; under ``read_committed`` the last stable offset.
 
         Args:
-            known: offsets up to which partitions have been read. A lower end counts only after about
+            read_to: offsets up to which partitions have been read. A lower end counts only after about
                 ten seconds: a broker that was stopped may not know yet that another leads.
         """
         asked = dict.fromkeys(partitions, _LATEST)
-        read = {} if known is None else known
+        read = {} if read_to is None else read_to
         return self._admin.until_heard(
             lambda: self._offsets(asked),
             lambda ends: any(end < read.get(place, 0) for place, end in ends.items()),
@@ -133,10 +133,10 @@ class Lookup:
         with. One without an id is: it may be created meanwhile.
         """
 
-        def missing(found: Mapping[str, Topic]) -> set[tuple[str, str | None]]:
-            return {pair for pair in awaited.items() if pair[0] not in found} - self._gone
+        def missing(there: Mapping[str, Topic]) -> set[tuple[str, str | None]]:
+            return {pair for pair in awaited.items() if pair[0] not in there} - self._gone
 
-        found = self._admin.until_heard(look, lambda found: bool(missing(found)))
+        found = self._admin.until_heard(look, lambda there: bool(missing(there)))
         self._gone -= {(name, topic.id) for name, topic in found.items()}
         self._gone |= {pair for pair in missing(found) if pair[1] is not None}
         return found

@@ -196,7 +196,7 @@ class KafkaSourceOptions:
         return consumer_settings(self.client, _DEFAULTS, _OWN)
 
     @classmethod
-    def parse(cls, given: Mapping[str, str], *, batch: bool = False) -> Self:
+    def parse(cls, options: Mapping[str, str], *, batch: bool = False) -> Self:
         """Parse Spark's options: text to text, case-insensitive names.
 
         A batch read starts with ``earliest`` and has an end; a stream starts with ``latest`` and
@@ -204,9 +204,9 @@ class KafkaSourceOptions:
         at once.
         """
         problems = Problems(NAME)
-        values = read_options(given, OPTIONS, problems, elsewhere=_ELSEWHERE, prefix=PREFIX)
-        client = Settings.read(given, problems, SOURCE)
-        _check_together(given, values, problems, batch=batch)
+        values = read_options(options, OPTIONS, problems, elsewhere=_ELSEWHERE, prefix=PREFIX)
+        client = Settings.read(options, problems, SOURCE)
+        _check_together(options, values, problems, batch=batch)
         check_formats(values, problems)
         check_topics(values, problems)
         problems.raise_any()
@@ -255,7 +255,7 @@ OPTIONS = (
 )
 
 
-def read_schema(given: Mapping[str, str]) -> pa.Schema:
+def read_schema(options: Mapping[str, str]) -> pa.Schema:
     """The columns, before all options are parsed; asks the registry for those that are decoded.
 
     Raises:
@@ -265,7 +265,7 @@ def read_schema(given: Mapping[str, str]) -> pa.Schema:
     problems = Problems(NAME)
     shaping = [option for option in OPTIONS if option.name.partition(".")[0] in _SHAPING]
     names = {option.name.lower() for option in shaping}
-    mine = {name: text for name, text in given.items() if name.lower() in names}
+    mine = {name: text for name, text in options.items() if name.lower() in names}
     values = read_options(mine, shaping, problems)
     check_formats(values, problems)
     problems.raise_any()

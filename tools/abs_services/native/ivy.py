@@ -14,12 +14,12 @@ _RESOLVE_DEADLINE_S = 600.0
 
 
 def resolve(
-    java: Path, scratch: Path, what: str, dependencies: Sequence[tuple[str, str, str]]
+    java: Path, scratch: Path, artifacts: str, dependencies: Sequence[tuple[str, str, str]]
 ) -> Path:
     """The folder ``scratch/jars`` with these jars and what they need at run time.
 
     Args:
-        what: is fetched, for errors.
+        artifacts: is fetched, for errors.
         dependencies: organisation, name and version of each.
 
     Raises:
@@ -30,7 +30,7 @@ def resolve(
     description.write_text(_described(dependencies))
     jars = scratch / "jars"
     command = [
-        *(str(java), "-jar", str(ivy_jar(what)), "-ivy", str(description)),
+        *(str(java), "-jar", str(ivy_jar(artifacts)), "-ivy", str(description)),
         *("-cache", str(scratch / "cache"), "-retrieve"),
         f"{jars}/[artifact]-[revision](-[classifier]).[ext]",
     ]
@@ -45,31 +45,31 @@ def resolve(
         )
     except subprocess.TimeoutExpired as error:
         raise UnavailableError(
-            f"Ivy took more than {_RESOLVE_DEADLINE_S:.0f} s to fetch {what}",
+            f"Ivy took more than {_RESOLVE_DEADLINE_S:.0f} s to fetch {artifacts}",
             remedy="try again on a better line, or set ABS_SERVICES=docker or external.",
         ) from error
     _, name, version = dependencies[0]
     if done.returncode != 0 or not (jars / f"{name}-{version}.jar").exists():
         failed = [line.strip() for line in done.stdout.splitlines() if "UNRESOLVED" in line]
         raise UnavailableError(
-            f"Ivy could not fetch {what}: {'; '.join(failed[:3]) or 'no reason'}",
+            f"Ivy could not fetch {artifacts}: {'; '.join(failed[:3]) or 'no reason'}",
             remedy="check that Java reaches a Maven repository (proxy settings), then try again.",
         )
     return jars
 
 
-def ivy_jar(what: str = "jars") -> Path:
+def ivy_jar(artifacts: str = "jars") -> Path:
     """Ivy's own jar.
 
     Args:
-        what: it fetches, for errors.
+        artifacts: it fetches, for errors.
     """
     spec = importlib.util.find_spec("pyspark")
     if spec is not None and spec.submodule_search_locations:
         for jar in Path(spec.submodule_search_locations[0]).glob("jars/ivy-2.*.jar"):
             return jar
     raise ConfigError(
-        f"PySpark is not installed; its Ivy fetches {what}",
+        f"PySpark is not installed; its Ivy fetches {artifacts}",
         remedy="pip install 'abs-sinks[spark]', or set ABS_SERVICES=docker or external.",
     )
 

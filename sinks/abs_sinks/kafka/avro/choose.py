@@ -118,12 +118,12 @@ class Chooser:
             return False
         return True
 
-    def _check(self, node: Node, column: str, what: str) -> None:
+    def _check(self, node: Node, column: str, schema_name: str) -> None:
         try:
             check_fit(node, self._types[column], column)
         except MisfitError as error:
             raise SchemaError(
-                f"The column {column} cannot be written with {what}: {error.reason}.",
+                f"The column {column} cannot be written with {schema_name}: {error.reason}.",
                 remedy=f"{error.remedy}.",
             ) from error
 

@@ -71,8 +71,8 @@ class Pins:
             )
 
 
-def _ids(found: object) -> Ids:
-    return {name: strictjson.whole(number) for name, number in strictjson.fields(found).items()}
+def _ids(document: object) -> Ids:
+    return {name: strictjson.whole(number) for name, number in strictjson.fields(document).items()}
 
 
 class KeptKeys:

@@ -253,9 +253,9 @@ def fields_of(text: str | bytes, newest: int) -> strictjson.Fields:
     return fields
 
 
-def reading(what: str, job: str | None = None) -> AbstractContextManager[None]:
+def reading(subject: str, job: str | None = None) -> AbstractContextManager[None]:
     """``strictjson.reading`` of a text of this topic."""
     remedy = (
         "do not delete it: it says what is committed. Restore the register's topic from a backup"
     )
-    return strictjson.reading(what, remedy, job)
+    return strictjson.reading(subject, remedy, job)

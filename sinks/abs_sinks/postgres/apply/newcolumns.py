@@ -35,18 +35,18 @@ def settle(
     options: PostgresOptions,
     schema: pa.Schema,
     table: CatalogTable,
-    known: Iterable[str] = (),
+    excepted: Iterable[str] = (),
 ) -> tuple[CatalogTable, tuple[str, ...], tuple[str, ...]]:
     """The table as it will be, its columns to add, and the input's columns to ignore.
 
     Args:
-        known: columns of the input that are not looked for in the table.
+        excepted: columns of the input that are not looked for in the table.
 
     Raises:
         SchemaError: a column has no type for a new column.
     """
     names = [column.name for column in table.columns]
-    new = [name for name in schema.names if name not in known and not alike(name, names)]
+    new = [name for name in schema.names if name not in excepted and not alike(name, names)]
     if options.schemachange == "ignore":
         return table, (), tuple(new)
     if options.schemachange == "fail" or not new:

@@ -351,12 +351,12 @@ def findings_of_plan(plan: CopyPlan, options: PostgresOptions) -> Iterator[Findi
 
 
 def findings_of_others(
-    others: Sequence[str], known: bool, table: CatalogTable
+    others: Sequence[str], continues: bool, table: CatalogTable
 ) -> Iterator[Finding]:
     if not others:
         return
     names = ", ".join(others[:5])
-    if known:
+    if continues:
         yield Finding.note(f"Other jobs also write to table {table.label}: {names}.")
         return
     yield Finding.warning(

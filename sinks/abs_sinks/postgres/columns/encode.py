@@ -122,20 +122,20 @@ class Encoder(ABC):
     def _wired(self, array: pa.Array, planned: PlannedColumn) -> pa.Array:
         """The checked values of a column, as they are sent."""
 
-    def _check_schema(self, given: pa.Schema) -> None:
+    def _check_schema(self, schema: pa.Schema) -> None:
         """Check that it is the planned schema; inner zones, names and layouts may differ."""
-        if given.equals(self._seen):
+        if schema.equals(self._seen):
             return
-        if _plain(given) != _plain(self._planned):
+        if _plain(schema) != _plain(self._planned):
             raise SchemaError(
-                f"A batch has the columns {_named(given)}, planned were {_named(self._planned)}.",
+                f"A batch has the columns {_named(schema)}, planned were {_named(self._planned)}.",
                 remedy="give all batches of one writer the same schema.",
             )
-        self._seen = given
+        self._seen = schema
 
-    def _converted(self, given: Sequence[pa.Array]) -> list[pa.Array]:
+    def _converted(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
         """The columns of a batch in the plan's order, checked and converted."""
-        return [self._convert(given[planned.position], planned) for planned in self._columns]
+        return [self._convert(columns[planned.position], planned) for planned in self._columns]
 
     def _convert(self, array: pa.Array, planned: PlannedColumn) -> pa.Array:
         name, conversion = planned.source, planned.conversion

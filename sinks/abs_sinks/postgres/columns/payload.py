@@ -73,8 +73,8 @@ def unnest(array: pa.Array, column: str) -> Unnested:
     return Unnested(np.stack(sizes, axis=1), array, row_of)
 
 
-def _refuse(column: str, what: str, wrong: Array, rows: int) -> None:
-    why = f"{what}, which a PostgreSQL array of more than one dimension cannot hold"
+def _refuse(column: str, problem: str, wrong: Array, rows: int) -> None:
+    why = f"{problem}, which a PostgreSQL array of more than one dimension cannot hold"
     bad = np.isin(np.arange(rows), wrong)
     refuse(Reason(Code.NOT_RECTANGULAR, column, why, "make the column jsonb"), bad)
 
