@@ -32,9 +32,9 @@ def vague_names(tree: ast.AST) -> Iterator[ast.Name | ast.arg]:
         for node in own_nodes(function):
             if isinstance(node, ast.arg) and node.arg in VAGUE:
                 yield node
-            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                if node.id in VAGUE - ({"found"} if searches else set[str]()):
-                    yield node
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                allowed = searches and node.id == "found"
+                yield from [node] if node.id in VAGUE and not allowed else []
 
 
 def own_nodes(function: ast.AST) -> Iterator[ast.AST]:
