@@ -50,3 +50,12 @@ def binaries(
     buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(np.ascontiguousarray(data))]
     made = pa.Array.from_buffers(arrow or pa.binary(), len(lengths), buffers)
     return pc.if_else(like.is_valid(), made, None) if like.null_count else made
+
+
+MARK = b"\xef\xbb\xbf"
+"""The mark at the begin of a text in UTF-8; anywhere else it is a sign of the text (U+FEFF)."""
+
+
+def csv_block(lines: bytes) -> bytes:
+    """Lines from within a text for Arrow's CSV reader, which drops a mark at the begin of any block."""
+    return MARK + lines if lines.startswith(MARK) else lines

@@ -21,6 +21,7 @@ from abs_audit.postgres.catalog import Carriage, CatalogTable, find_table, read_
 from abs_audit.postgres.doubts import look
 from abs_audit.progress import streamed
 from abs_audit.report import LeftBehind
+from abs_clients.buffers import csv_block
 from abs_clients.postgres.address import Address
 from abs_clients.postgres.errors import cannot_connect, translate_errors
 from abs_clients.postgres.name import TableName
@@ -196,7 +197,7 @@ def _blocks(copy: psycopg.Copy) -> Iterator[bytes]:
 
 def _parsed(block: bytes, schema: pa.Schema) -> pa.Table:
     return pc.read_csv(
-        pa.py_buffer(block),
+        pa.py_buffer(csv_block(block)),
         read_options=pc.ReadOptions(column_names=schema.names),
         parse_options=pc.ParseOptions(
             newlines_in_values=True,

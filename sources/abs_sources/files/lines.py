@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
+from abs_clients.buffers import MARK, csv_block
 from abs_clients.options import Option, boolean, described
 from abs_core.errors import RowError, SchemaError
 from abs_sources.files.columnar import Rest, Step, malformed
@@ -26,7 +27,6 @@ from abs_sources.files.model import Piece
 from abs_sources.files.schema import fit, from_base64, from_text, match
 
 CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
-_BOM = b"\xef\xbb\xbf"
 _OVER = 65_536
 """Bytes read beyond a piece, to find the end of its last line."""
 
@@ -189,7 +189,7 @@ def read_csv(rest: Rest, form: CsvForm) -> Iterator[Step]:
         read = pyarrow.csv.ReadOptions(
             use_threads=False, block_size=len(lines) + 1, column_names=names
         )
-        content = pa.BufferReader(form.plain(lines, name))
+        content = pa.BufferReader(csv_block(form.plain(lines, name)))
         table = pyarrow.csv.read_csv(
             content, read, parsing(ignore_empty_lines=not alone), converting
         )
@@ -309,7 +309,7 @@ def _header(
     if not line.strip():
         return [], end
     line = form.plain(line, name).removesuffix(b"\n") + b"\n"
-    [text] = pa.array([line]).cast(pa.string())  # UTF-8, or an error
+    [text] = pa.array([csv_block(line)]).cast(pa.string())  # UTF-8, or an error
     return pyarrow.csv.read_csv(text.as_buffer(), parse_options=parsing).column_names, end
 
 
@@ -330,4 +330,4 @@ class _Lent(io.RawIOBase):
 
 
 def _without_mark(lines: bytes, place: int) -> bytes:
-    return lines.removeprefix(_BOM) if place == 0 else lines
+    return lines.removeprefix(MARK) if place == 0 else lines
