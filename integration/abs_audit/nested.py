@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from abs_audit.families import Family, Type
+from abs_audit.families import EXACT_NUMBERS, Family, Type
 
 
 def canonicaliser(common: Type) -> Callable[[pa.Array], pa.Array]:
@@ -68,7 +68,10 @@ def _value(value: Any, common: Type) -> Any:
         case Family.LIST, list():
             return ["list", [_value(item, children["element"]) for item in value]]
         case Family.MAP, dict():
-            return {key: _value(item, children["value"]) for key, item in value.items()}
+            keys = {key: _key(key, children["key"]) for key in value}
+            if len(set(keys.values())) < len(keys):  # 0.0 and -0.0
+                keys = {key: key for key in keys}
+            return {keys[key]: _value(item, children["value"]) for key, item in value.items()}
         case Family.STRUCT, dict():
             fields = {
                 name: _value(item, children[name]) if name in children else _any_json(item)
@@ -81,6 +84,15 @@ def _value(value: Any, common: Type) -> Any:
             return _read(value, _TEXT_READERS[family])
         case _:
             return _any_json(value)
+
+
+def _key(text: str, common: Type) -> str:
+    """The text of a map's key, which JSON has for keys of all types."""
+    if common.family in _TEXT_READERS:
+        return _read(text, _TEXT_READERS[common.family])
+    if common.family is Family.FLOAT:
+        return str(_float(text, common)[1])
+    return _read(text, lambda t: str(_parsed(t))) if common.family in EXACT_NUMBERS else text
 
 
 def _any_json(value: Any) -> Any:

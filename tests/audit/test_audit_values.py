@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from datetime import date, datetime, time
 from decimal import Decimal
+from random import Random
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pytest
 
+from abs_audit import nested
 from abs_audit.families import meet, type_of
 from abs_core.errors import OptionError, RowError, SchemaError
+from abs_sinks.jsontext import json_text
 from tests import sample
+from tests.kit.random_values import SCALARS, Values, shown
+from tests.planted import planted
 
 NAN, INF = float("nan"), float("inf")
 UTC_US = pa.timestamp("us", "UTC")
@@ -196,6 +201,37 @@ def test_json_documents_that_are_the_same(compare: Any) -> None:
     other = '{"a":100,"b":[1.5,"é",null]}'
     sides = [column(pa.array([text], pa.json_())) for text in (one, other)]
     assert compare(*sides, key=["id"]).clean
+
+
+def maps_of(kind: pa.DataType) -> pa.Array:
+    """A map with keys of this type, the extremes among them."""
+    drawn = Values(Random(sample.seed()))
+    values = [value for _ in range(99) if (value := drawn.value(kind)) is not None]
+    keys = {shown(value): value for value in values if value != 0 or not pa.types.is_floating(kind)}
+    return pa.array([[(key, n) for n, key in enumerate(keys.values())]], pa.map_(kind, pa.int64()))
+
+
+KEYS = [kind for kind in SCALARS if kind != pa.float32()]
+
+
+@pytest.mark.parametrize("kind", KEYS, ids=str)
+def test_the_keys_of_a_map_are_the_same_in_json(kind: pa.DataType, compare: Any) -> None:
+    """As the sinks write them: in a database's JSON, in files and in records of a topic."""
+    maps = maps_of(kind)
+    texts = json_text(maps, "v")
+    assert compare(column(maps), column(texts.cast(pa.json_())), key=["id"]).clean
+    (entries,) = maps.to_pylist()
+    moved = zip(
+        [key for key, _ in entries], [n for _, n in (*entries[1:], entries[0])], strict=True
+    )
+    other = pa.array([list(moved)], maps.type)
+    changed = json_text(other, "v").cast(pa.json_())
+    assert compare(column(maps), column(changed), key=["id"]).differences.corrupted == 1
+
+
+def test_the_check_of_keys_sees_those_that_are_compared_as_they_are_written(compare: Any) -> None:
+    with planted((nested, "_key", lambda text, common: text)):
+        test_the_keys_of_a_map_are_the_same_in_json(UTC_US, compare)
 
 
 def test_an_integer_that_no_float_is_equal_to_is_an_error(compare: Any) -> None:
