@@ -18,6 +18,7 @@ from abs_audit.contracts import PLACE, Relation
 from abs_audit.families import Family, Type
 from abs_audit.progress import streamed
 from abs_audit.textfiles import csv_batches, csv_columns, json_batches, json_columns, text_schema
+from abs_clients.s3.location import is_hidden
 from abs_core.errors import AbsError, DataError, OptionError, SchemaError, UnavailableError
 
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
@@ -75,8 +76,8 @@ COMPRESSIONS = frozenset({".gz", ".zst", ".bz2"})
 class Files(Relation):
     """Files of one format, as one set of records.
 
-    Folders are searched recursively; names that start with ``_`` or ``.`` are skipped, as in Spark.
-    The files are listed anew for every read. CSV and JSON have no types: their values take the
+    Folders are searched recursively; hidden names (``_x``, ``.x``, not ``_x=1``) are skipped, as in
+    Spark. The files are listed anew for every read. CSV and JSON have no types: their values take the
     other side's. CSV has a header line, commas and RFC 4180 quotes; an empty field is NULL and a
     quoted empty one is empty text. Values in folder names (``month=1``) below the given path are
     untyped columns, if each file has them and no file has a column of that name. Manifests are not
@@ -280,7 +281,7 @@ def _files_of(root: Path) -> list[Path]:
 
 def _hidden(path: Path, named: Sequence[str]) -> bool:
     """Whether a part of the path is hidden and was not named by the user."""
-    return any(part.startswith(("_", ".")) and part not in named for part in path.parts)
+    return any(is_hidden(part) and part not in named for part in path.parts)
 
 
 def _format(path: Path) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,31 @@ from abs_audit.files import Files
 from abs_audit.locate import without_table
 from abs_audit.report import LeftBehind, Pending
 from abs_clients.s3.errors import code_of, to_abs_error
-from abs_clients.s3.location import Location
+from abs_clients.s3.location import Location, is_hidden
 from abs_clients.s3.objects import OBJECTS, UPLOADS, pages
 from abs_core.errors import ConfigError, OptionError
+from abs_core.model import HandleName, JobState
 from abs_sinks.deadletters.place import KeptLetters
+from abs_sinks.s3.committed import committed_files
+from abs_sinks.s3.layout import FileName
 from abs_sinks.s3.options import S3Options
+from abs_sinks.s3.register import S3Register
 from abs_sinks.urls import parts_of
+
+_ABSENT = (None, None, None)
+
+
+def needs_manifest(key: str) -> HandleName | None:
+    """The handle of a file that only a manifest commits; None: it is there for every reader."""
+    name = FileName.parse(key.rpartition("/")[2])
+    return name.handle if name is not None and name.by_manifest else None
+
+
+def is_over(handle: HandleName, state: JobState) -> bool:
+    """Whether no manifest can name the handle's files any more."""
+    if handle.generation != state.generation:
+        return handle.generation < state.generation
+    return state.frontier is not None and handle.epoch <= state.frontier
 
 
 class S3Side(Side):
@@ -37,14 +56,15 @@ class S3Side(Side):
         without_table(table)
         parts = parts_of(url)
         query = dict(parse_qsl(parts.query))
-        endpoint, region = query.pop("endpoint", None), query.pop("region", None)
+        endpoint, region, statepath = map(query.pop, ("endpoint", "region", "statepath"), _ABSENT)
         if query or not parts.netloc or "@" in f"{parts.netloc}{endpoint or ''}":
             raise OptionError(
                 "This is not a prefix of a bucket.",
-                remedy="write s3://bucket/prefix?endpoint=http://host:port&region=name; credentials "
-                "come from the environment, as boto3 finds them.",
+                remedy="write s3://bucket/prefix?endpoint=http://host:port&region=name, and "
+                "statepath=s3://... if the job has that option; credentials come from the "
+                "environment, as boto3 finds them.",
             )
-        return S3Files(parts.netloc, parts.path.strip("/"), endpoint, region, null)
+        return S3Files(parts.netloc, parts.path.strip("/"), endpoint, region, null, statepath)
 
     def letters(
         self, url: str, deadletter: str, table: str | None, stateschema: str
@@ -59,22 +79,25 @@ class S3Side(Side):
 
     def of(self, options: S3Options) -> S3Files:
         path, server = options.path, options.server
-        return S3Files(path.bucket, path.folder.rstrip("/"), server.endpoint, server.region)
+        state = None if options.statepath is None else str(options.statepath)
+        where = (path.bucket, path.folder.rstrip("/"), server.endpoint, server.region)
+        return S3Files(*where, statepath=state)
 
 
 @dataclass(frozen=True, slots=True)
 class S3Files(Relation):
     """Listed objects: each read lists anew, fetches all objects, and reads them as ``Files``.
 
-    Names with a part that starts with ``_`` or ``.`` are skipped, as in Spark, Hive and duckdb.
-    Protocols whose readers need a manifest are audited through ``spark.read.format("abs-s3")``.
-    Credentials come from boto3's chain.
+    Hidden names are skipped, as in Spark. Of the files of ``protocol=idempotent``, which a manifest
+    commits, those count that one names, as for ``spark.read.format("abs-s3")``; for them, credentials
+    come from boto3's chain.
 
     Args:
         prefix: of the keys; without a slash at its end.
         endpoint: of a server that is not Amazon's.
         region: if the chain has none.
         null: as for ``Files``.
+        statepath: of the job, if it has that option.
         secrets: ``AWS_ACCESS_KEY_ID`` and ``AWS_SECRET_ACCESS_KEY``, if not from the chain.
     """
 
@@ -83,6 +106,7 @@ class S3Files(Relation):
     endpoint: str | None = None
     region: str | None = None
     null: str | None = None
+    statepath: str | None = None
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
 
     @property
@@ -101,19 +125,21 @@ class S3Files(Relation):
             yield rows
 
     def left_behind(self) -> LeftBehind:
-        """Multipart uploads under the prefix that are neither completed nor aborted."""
+        """Multipart uploads under the prefix that are neither completed nor aborted; and files that a
+        manifest may commit yet."""
         now = datetime.now(UTC)
         with self._mapped():
-            call = self._client().list_multipart_uploads
-            return LeftBehind(
-                pending=tuple(
-                    Pending(
-                        f"upload of {upload['Key']}",
-                        max(0.0, (now - upload["Initiated"]).total_seconds()),
-                    )
-                    for upload in self._listed(call, UPLOADS, "uploads", "Uploads")
+            client = self._client()
+            uploads = self._listed(client.list_multipart_uploads, UPLOADS, "uploads", "Uploads")
+            pending = [
+                Pending(
+                    f"upload of {upload['Key']}",
+                    max(0.0, (now - upload["Initiated"]).total_seconds()),
                 )
-            )
+                for upload in uploads
+            ]
+            undecided = self._undecided(self._named(client))
+        return LeftBehind(pending=(*pending, *undecided))
 
     @property
     def _folder(self) -> str:
@@ -143,8 +169,42 @@ class S3Files(Relation):
             yield Files((str(root),), self.null, known_as)
 
     def _keys(self, client: Any) -> list[str]:
+        """Of the objects that readers get."""
+        keys = self._named(client)
+        named = self._committed(keys)
+        return [key for key in keys if needs_manifest(key) is None or key in named]
+
+    def _named(self, client: Any) -> list[str]:
+        """Of all objects that are not hidden."""
         entries = self._listed(client.list_objects_v2, OBJECTS, "objects", "Contents")
         return [entry["Key"] for entry in entries if not self._hidden(entry["Key"])]
+
+    def _committed(self, keys: Sequence[str]) -> set[str]:
+        """Those that manifests name; asks for them only if one of these needs it."""
+        if not any(map(needs_manifest, keys)):
+            return set()
+        return {file.key for file in committed_files(self._options)}
+
+    def _undecided(self, keys: Sequence[str]) -> Iterator[Pending]:
+        named = self._committed(keys)
+        left = [h for key in keys if key not in named and (h := needs_manifest(key)) is not None]
+        if not left:
+            return
+        places = dict.fromkeys((None, self._options.statepath))
+        registers = [S3Register(replace(self._options, statepath=place)) for place in places]
+        states = {one.state.register: one.state for each in registers for one in each.jobs()}
+        for handle in dict.fromkeys(left):
+            state = states.get(handle.register)
+            if state is None or not is_over(handle, state):
+                yield Pending(
+                    f"files of {handle}: no manifest names them, so readers do not see them"
+                )
+
+    @property
+    def _options(self) -> S3Options:
+        given = {"endpoint": self.endpoint, "region": self.region, "statepath": self.statepath}
+        there = {name: value for name, value in given.items() if value is not None}
+        return S3Options.parse({"path": self.name, **there})
 
     def _listed(
         self, call: Callable[..., Any], markers: Mapping[str, str], kind: str, field: str
@@ -155,7 +215,7 @@ class S3Files(Relation):
 
     def _hidden(self, key: str) -> bool:
         parts = key.removeprefix(self._folder).split("/")
-        return key.endswith("/") or any(part.startswith(("_", ".")) for part in parts)
+        return key.endswith("/") or any(map(is_hidden, parts))
 
     def _client(self) -> Any:
         style = {"addressing_style": "path"} if self.endpoint else {}

@@ -196,10 +196,19 @@ def test_a_folder_is_read_whole_without_hidden_files(tmp_path: Path) -> None:
     pq.write_table(TABLE.slice(1), target / "deep" / "er" / "part-1.parquet")
     pq.write_table(TABLE, target / "_temporary" / "part-2.parquet")
     pq.write_table(TABLE, target / ".part-3.parquet")
+    pq.write_table(TABLE, target / "part-4.parquet._COPYING_")
     (target / "_SUCCESS").touch()
     whole = write_parquet(tmp_path / "whole")
     assert compared(whole, target, key=["id"]).clean
     assert compared(whole, f"{target}/**/part-*.parquet", key=["id"]).clean
+
+
+def test_a_folder_of_a_column_whose_name_begins_with_an_underscore_is_read(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    for at in range(len(TABLE)):
+        (target / f"_part={at}").mkdir(parents=True)
+        pq.write_table(TABLE.slice(at, 1), target / f"_part={at}" / "part-0.parquet")
+    assert compared(write_parquet(tmp_path / "whole"), target, key=["id"]).clean
 
 
 def test_a_column_that_only_a_later_file_has_is_not_passed_over(tmp_path: Path) -> None:

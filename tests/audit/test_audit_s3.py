@@ -1,7 +1,8 @@
-"""A prefix of a bucket is audited as plain readers see it: by listing, read whole each time."""
+"""A prefix of a bucket is audited as its readers see it, read whole each time."""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,18 @@ import pytest
 from pyarrow import parquet
 
 from abs_audit import Files, Report, audit, relation
-from abs_core.errors import ConfigError, OptionError
+from abs_audit import s3 as audit_s3
+from abs_clients.s3.objects import Objects
+from abs_core.contracts import Task
+from abs_core.errors import ConfigError, OptionError, RegisterLostError
+from abs_core.model import Wrote
 from abs_services import S3Service
+from abs_sinks.s3.committed import committed_files
+from abs_sinks.s3.options import S3Options
+from abs_sinks.s3.sink import S3Sink
+from abs_testing.engine import Run
 from tests.audit.conftest import BY_ID
+from tests.planted import planted
 
 pytestmark = pytest.mark.services
 
@@ -81,6 +91,71 @@ def test_an_unfinished_upload_is_in_doubt(folder: Folder) -> None:
     assert report.left_behind.pending[0].what.endswith("part-1.parquet")
     folder.client.abort_multipart_upload(UploadId=upload, **where)
     assert folder.audit().clean
+
+
+class Job:
+    """A job that writes to the folder, one attempt at a time."""
+
+    def __init__(self, s3: S3Service, folder: Folder, protocol: str, **more: str) -> None:
+        given = {"endpoint": s3.endpoint, "region": s3.region, "protocol": protocol, **more}
+        path = f"s3://{folder.bucket}/{folder.prefix}"
+        self.options = S3Options.parse({**given, "path": path})
+        self.schema = pa.Table.from_pylist(ROWS).schema
+        self.run = Run(S3Sink(self.options, self.schema), f"job-{protocol}")
+
+    def attempt(self, epoch: int) -> Wrote:
+        state, _ = self.run.begin(epoch)
+        attempt = secrets.token_hex(8)
+        handle = Task(state.register, self.run.job, state.generation, epoch, 0, attempt)
+        writer = self.run.sink.writer(handle)
+        writer.write(pa.RecordBatch.from_pylist(ROWS[epoch * 100 :][:100], schema=self.schema))
+        return Wrote(100, writer.pre_commit())
+
+    def seen(self) -> int:
+        """How many rows a reader gets."""
+        objects = Objects(self.options.bucket)
+        found = [objects.get(file.key) for file in committed_files(self.options)]
+        return sum(parquet.read_metadata(pa.BufferReader(f.data)).num_rows for f in found if f)
+
+
+@pytest.mark.parametrize("protocol", ["wal", "idempotent"])
+def test_the_rows_that_readers_get_are_audited_before_and_after_the_decision(
+    protocol: str, s3: S3Service, folder: Folder
+) -> None:
+    folder.put("part-0.parquet", ROWS[200:])
+    job = Job(s3, folder, protocol)
+    for epoch in (0, 1):
+        job.attempt(epoch)  # loses
+        winner = job.attempt(epoch)
+        if epoch == 1:
+            report = folder.audit()
+            assert report.differences.actual == job.seen() + 100
+            assert not report.clean
+        job.run.commit(epoch, [winner])
+    report = folder.audit()
+    assert report.differences.actual == job.seen() + 100
+    assert report.clean, report.reasons
+
+
+def test_the_check_of_what_readers_get_sees_files_that_no_manifest_names(
+    s3: S3Service, folder: Folder
+) -> None:
+    with planted((audit_s3, "needs_manifest", lambda key: None)):
+        test_the_rows_that_readers_get_are_audited_before_and_after_the_decision(
+            "idempotent", s3, folder
+        )
+
+
+def test_files_whose_manifests_may_be_elsewhere_are_an_error_that_says_how_to_name_them(
+    s3: S3Service, folder: Folder, prefix: str
+) -> None:
+    elsewhere = f"s3://{folder.bucket}/{prefix}-state"
+    job = Job(s3, folder, "idempotent", statepath=elsewhere)
+    job.run.commit(0, [job.attempt(0)])
+    with pytest.raises(RegisterLostError, match="is committed only where a manifest names it"):
+        folder.audit()
+    folder.url += f"&statepath={elsewhere}"
+    assert folder.audit().differences.actual == 100
 
 
 def test_a_prefix_without_objects_is_an_error(folder: Folder) -> None:
