@@ -79,9 +79,13 @@ class S3Side(Side):
 
     def of(self, options: S3Options) -> S3Files:
         path, server = options.path, options.server
-        state = None if options.statepath is None else str(options.statepath)
-        where = (path.bucket, path.folder.rstrip("/"), server.endpoint, server.region)
-        return S3Files(*where, statepath=state)
+        return S3Files(
+            path.bucket,
+            path.folder.rstrip("/"),
+            server.endpoint,
+            server.region,
+            statepath=None if options.statepath is None else str(options.statepath),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,13 +191,15 @@ class S3Files(Relation):
 
     def _undecided(self, keys: Sequence[str]) -> Iterator[Pending]:
         named = self._committed(keys)
-        left = [h for key in keys if key not in named and (h := needs_manifest(key)) is not None]
-        if not left:
+        unnamed = (needs_manifest(key) for key in keys if key not in named)
+        handles = dict.fromkeys(filter(None, unnamed))
+        if not handles:
             return
         places = dict.fromkeys((None, self._options.statepath))
         registers = [S3Register(replace(self._options, statepath=place)) for place in places]
-        states = {one.state.register: one.state for each in registers for one in each.jobs()}
-        for handle in dict.fromkeys(left):
+        stored = [cell.state for register in registers for cell in register.jobs()]
+        states = {state.register: state for state in stored}
+        for handle in handles:
             state = states.get(handle.register)
             if state is None or not is_over(handle, state):
                 yield Pending(
@@ -202,9 +208,9 @@ class S3Files(Relation):
 
     @property
     def _options(self) -> S3Options:
-        given = {"endpoint": self.endpoint, "region": self.region, "statepath": self.statepath}
-        there = {name: value for name, value in given.items() if value is not None}
-        return S3Options.parse({"path": self.name, **there})
+        texts = {"endpoint": self.endpoint, "region": self.region, "statepath": self.statepath}
+        set_ = {name: value for name, value in texts.items() if value is not None}
+        return S3Options.parse({"path": self.name, **set_})
 
     def _listed(
         self, call: Callable[..., Any], markers: Mapping[str, str], kind: str, field: str
