@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.catalog.rest import SNAPSHOT_LOADING_MODE, RestCatalog
 from pyiceberg.exceptions import NotInstalledError
 from pyiceberg.io import FileIO
 from pyiceberg.table import CommitTableResponse, Table
@@ -59,17 +60,21 @@ def opened(process: int, name: str, pairs: tuple[tuple[str, str], ...], server: 
     if isinstance(catalog, RestCatalog):
         session: Any = catalog._session
         session.request = partial(session.request, timeout=server.timeout)  # it waits for ever
+        catalog.properties.pop(SNAPSHOT_LOADING_MODE, None)  # marks are in all snapshots
+        setattr(catalog, _LOAD, _Loaded(catalog))
     elif (parse := getattr(catalog, _PARSE, None)) is not None:
         setattr(catalog, _PARSE, _Parsed(catalog, parse))
     return catalog
 
 
 def keep(catalog: Any, table: Table, answer: CommitTableResponse) -> None:
-    """Keep the state that a commit has made, for the next load; see ``_Parsed``."""
-    if isinstance(parsed := getattr(catalog, _PARSE, None), _Parsed):
-        parsed.states[table.name()] = _State(answer.metadata_location, answer.metadata)
+    """Keep the state that a commit has made, for the next load; see ``_Parsed`` and ``_Loaded``."""
+    for name in (_PARSE, _LOAD):
+        if isinstance(keeper := getattr(catalog, name, None), _Parsed | _Loaded):
+            keeper.states[table.name()] = _State(answer.metadata_location, answer.metadata)
 
 
+_LOAD = "load_table"
 _PARSE = "_convert_orm_to_iceberg"
 """What an SQL catalog makes a table of its row by."""
 
@@ -96,6 +101,39 @@ class _Parsed:
         table = self._parse(row)
         self.states[name] = _State(table.metadata_location, table.metadata)
         return table
+
+
+class _Loaded:
+    """Loads a table of a REST catalog, and its history only if another commit has changed it.
+
+    The history grows with each snapshot. Without it the server says at each load which metadata file is
+    the table's, and which credentials it vends; a server that always sends all is asked as before.
+    """
+
+    def __init__(self, catalog: RestCatalog) -> None:
+        self.states: dict[Identifier, _State] = {}
+        self._catalog = catalog
+        self._whole = catalog.load_table
+        self._brief = copy(catalog)  # one session for both
+        self._brief.properties = {**catalog.properties, SNAPSHOT_LOADING_MODE: "refs"}
+
+    def __call__(self, identifier: str | Identifier) -> Table:
+        name = Catalog.identifier_to_tuple(identifier)
+        if (state := self.states.get(name)) is not None:
+            brief: Table = self._brief.load_table(name)
+            # Not by the place alone: a catalog that was restored may give one to other metadata.
+            same = state.place == brief.metadata_location
+            if same and _brief(state.metadata) == _brief(brief.metadata):
+                kept = state.metadata, state.place
+                return Table(name, *kept, brief.io, self._catalog, brief.config)
+        table: Table = self._whole(name)
+        self.states[name] = _State(table.metadata_location, table.metadata)
+        return table
+
+
+def _brief(metadata: TableMetadata) -> TableMetadata:
+    """The metadata without history."""
+    return metadata.model_copy(update={"snapshots": [], "snapshot_log": []})
 
 
 @dataclass(slots=True)
