@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -72,6 +73,13 @@ def test_a_package_exports_these_names(package: str) -> None:
     for name in module.__all__:
         if not hasattr(module, name):
             importlib.import_module(f"{package}.{name}")
+
+
+def test_the_page_of_python_has_each_name_of_abs_spark() -> None:
+    page = (ROOT / "docs" / "reference" / "python.md").read_text()
+    [members] = re.findall(r"^      members: \[(.*)\]$", page, re.MULTILINE)
+    exported = {*importlib.import_module("abs_spark").__all__}
+    assert {*members.split(", ")} == exported - {"__version__"}
 
 
 def imported(path: Path) -> Iterator[str]:

@@ -64,7 +64,7 @@ class CsvForm:
     nullvalue: Annotated[
         str,
         Option("nullValue", str, ""),
-        "csv: the text that means null, without quotes; nothing does, too",
+        "csv: the text that means null, without quotes; an empty field is null, too",
     ] = ""
 
     def plain(self, lines: bytes, name: str) -> bytes:
