@@ -39,7 +39,7 @@ from tests.kit.kafka import (
 from tests.kit.kafka_cluster import NativeKafkaCluster
 from tests.kit.kafka_modes import open_variant
 from tests.outage import standing_still
-from tests.sinks.kafka.rules import through
+from tests.sinks.crashes import through
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(600)]
 

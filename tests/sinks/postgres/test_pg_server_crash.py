@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import psycopg
 import pytest
 
@@ -9,39 +11,39 @@ from abs_core.errors import NotPreparedError, UnavailableError
 from abs_services import PostgresService
 from abs_sinks.postgres.staging import Staging
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, Variant, open_table
-from abs_testing.case import Case, rows
-from abs_testing.cuts import Cut, Halted
-from tests import sample
+from abs_testing.case import Case
 from tests.planted import planted
+from tests.sample import members
+from tests.sinks.crashes import *  # noqa: F403 - the suite
+from tests.sinks.crashes import LEFT, RIGHT, killable
 
 pytestmark = pytest.mark.services
-LEFT, RIGHT, NEXT = rows(0, 3), rows(10, 3), rows(20, 3)
 
 
 @pytest.fixture
 def server(postgres: PostgresService) -> PostgresService:
-    if not postgres.controllable:
-        pytest.skip("the server is not ours to kill")
+    killable(postgres)
     return postgres
 
 
-@sample.cases(2)
-def test_between_pre_commit_and_commit(
-    server: PostgresService, harness: TableHarness, case: Case, variant: Variant
-) -> None:
-    run = case.run()
-    shares = run.tasks(0, LEFT, RIGHT)
-    _crash(server, harness)
-    if variant.protocol == "wal" and variant.own_register:
-        # Staging is UNLOGGED there: the crash has emptied it, and the counts tell.
-        with pytest.raises(NotPreparedError):
-            run.commit(0, shares)
-        case.hides_all("after the crash emptied the staging tables")
-        run = case.run()
-        shares = run.tasks(0, LEFT, RIGHT)
-    run.commit(0, shares)
-    run.epoch(1, NEXT)
-    case.finished(LEFT, RIGHT, NEXT, when="after a crash before the commit")
+@pytest.fixture(params=members(VARIANTS, 2, "PostgreSQL, crashes of the server"))
+def variant(request: pytest.FixtureRequest) -> Variant:
+    return VARIANTS[request.param]
+
+
+@pytest.fixture
+def empties(variant: Variant) -> bool:
+    """Staging is UNLOGGED there, and the counts tell."""
+    return variant.protocol == "wal" and variant.own_register
+
+
+@pytest.fixture
+def crash(server: PostgresService, harness: TableHarness) -> Callable[[], None]:
+    def crash() -> None:
+        _crash(server)
+        harness.reconnect()
+
+    return crash
 
 
 @pytest.mark.parametrize("name", ["wal-append", "wal-upsert"])
@@ -72,7 +74,8 @@ def _emptied_tables_are_refused(server: PostgresService, harness: TableHarness) 
     # server refuses the INSERT. Nothing but the count refuses tables that are there and empty.
     with psycopg.connect(server.admin_url, autocommit=True) as superuser:
         superuser.execute("checkpoint")
-    _crash(server, harness)
+    _crash(server)
+    harness.reconnect()
     with pytest.raises(NotPreparedError, match="holds 0 of 3 rows") as refused:
         run.commit(0, shares)
     assert refused.value.__cause__ is None, "the table is there: it was counted"
@@ -83,55 +86,13 @@ def _emptied_tables_are_refused(server: PostgresService, harness: TableHarness) 
     case.close()
 
 
-@sample.cases(2)
-def test_between_decision_and_commit(
-    server: PostgresService, harness: TableHarness, case: Case
-) -> None:
-    if case.co_commits:
-        pytest.skip("decision and commit are one transaction there")
-    with pytest.raises(Halted):
-        case.run(cut=Cut("commit", handles=1)).epoch(0, LEFT, RIGHT)
-    _crash(server, harness)
-    case.run().epoch(0, LEFT, RIGHT)
-    case.finished(LEFT, RIGHT, when="after a crash between the decision and its commit")
-
-
-@sample.cases(2)
-def test_after_the_commit(server: PostgresService, harness: TableHarness, case: Case) -> None:
-    case.run().epoch(0, LEFT, RIGHT)
-    _crash(server, harness)
-    case.run().epoch(0, LEFT, RIGHT)
-    case.finished(LEFT, RIGHT, when="after a crash behind the commit")
-
-
-@sample.cases(2)
-def test_in_the_middle_of_copy(server: PostgresService, harness: TableHarness, case: Case) -> None:
-    run = case.run()
-    attempt = run.attempt(0).write(*LEFT)
-    server.kill()
-    with pytest.raises(UnavailableError):
-        attempt.write(*RIGHT).pre_commit()
-    attempt.writer.abort()
-    with pytest.raises(UnavailableError):
-        case.sink().register().load("job")
-    _start(server)
-    harness.reconnect()
-    run.epoch(0, LEFT, RIGHT)
-    case.finished(LEFT, RIGHT, when="after the server went away inside COPY")
-
-
-def _crash(server: PostgresService, harness: TableHarness) -> None:
-    server.kill()
-    _start(server)
-    harness.reconnect()
-
-
-def _start(server: PostgresService) -> None:
-    """Start it, a second time where PostgreSQL's bug #17731 keeps it from starting.
+def _crash(server: PostgresService) -> None:
+    """Kill it and start it, a second time where PostgreSQL's bug #17731 keeps it from starting.
 
     A backend that outlives its postmaster for a moment aborts what it was in: it removes half of the
     UNLOGGED table that it had created, and nothing tells the recovery so. The second start goes well.
     """
+    server.kill()
     try:
         server.start()
     except UnavailableError as error:
