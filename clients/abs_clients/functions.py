@@ -70,13 +70,17 @@ class Answer(Generic[T]):
         except BaseException as error:  # noqa: BLE001 - raised by who waits
             self._error = error
         self._there.set()
+        del self  # as below
 
     def within(self, seconds: float) -> T:
         """The function's result; raises its error, or StillRunningError after ``seconds``."""
         if not self._there.wait(seconds):
             raise StillRunningError
         if self._error is not None:
-            raise self._error
+            try:
+                raise self._error
+            finally:
+                del self  # the error's traceback would refer to the error: nobody else frees them
         return self._found
 
 

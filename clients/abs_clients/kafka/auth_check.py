@@ -35,21 +35,26 @@ def check_access(settings: Settings, *, again: bool = False, fresh: bool = False
         OptionError: a file of the settings cannot be read, or its password is wrong.
         RefusedError: the brokers refuse password or certificate.
     """
+    event = _refusal(settings, again)
+    if event is None:
+        return
+    if (login := login_of(settings)) is not None:
+        login.close()  # the next try gets a new token
+        if not fresh:
+            check_access(settings, again=again, fresh=True)
+            return
+    raise to_abs_error(event, f"connecting to {settings.bootstrap}", settings, new=True)
+
+
+def _refusal(settings: Settings, again: bool) -> KafkaError | None:
+    """With what the brokers refuse a new client, which is closed when this returns."""
     events: list[KafkaError] = []
     client = new_client(settings, events.append)
-    login = login_of(settings)
     deadline = time.monotonic() + timeouts.CHECK_SECONDS
     while (now := time.monotonic()) < deadline:
         client.poll(0.01)
-        for event in events:
-            if is_auth_failure(event):
-                if login is not None:
-                    login.close()  # the next try gets a new token
-                    if not fresh:
-                        check_access(settings, again=again, fresh=True)
-                        return
-                doing = f"connecting to {settings.bootstrap}"
-                raise to_abs_error(event, doing, settings, new=True)
+        if refusal := next(filter(is_auth_failure, events), None):
+            return refusal
         codes = [event.code() for event in events]
         if KafkaError._ALL_BROKERS_DOWN in codes:
             # That they are down may be told before why; a busy machine takes its time between the two.
@@ -59,7 +64,8 @@ def check_access(settings: Settings, *, again: bool = False, fresh: bool = False
             continue
         with suppress(KafkaException):
             client.cluster_id(0.05)
-            return
+            return None
+    return None
 
 
 def new_client(settings: Settings, on_error: Callable[[KafkaError], object]) -> AdminClient:

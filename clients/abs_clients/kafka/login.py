@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -131,7 +132,8 @@ class Login(AbstractTokenProvider):  # type: ignore[misc] # kafka-python has no 
                 )
         except AbsError as error:
             level = logging.WARNING if self.failure is None else logging.DEBUG  # once an outage
-            self.failure = error
+            # Without its traceback, which refers to all that failed by it: sinks, and their clients.
+            self.failure = copy(error)
             if not error.retryable or self._token is None or self._token.expires <= begun:
                 self._token = None
                 raise

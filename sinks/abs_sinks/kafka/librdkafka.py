@@ -118,10 +118,10 @@ class LibrdkafkaProducer:
         patience: float,
         timeout_ms: int | None = None,
     ) -> None:
-        self._settings = settings
         self.may_end_late = False  # there is no transaction before the first
         self._failures = Failures(settings)
-        of_producer = producer_settings(settings, name, self._report, patience)
+        # Its callback must not refer to this object: only the garbage collector would close the client.
+        of_producer = producer_settings(settings, name, self._failures.report, patience)
         # Metrics cost two requests per client, which lives for an epoch.
         config = {"enable.metrics.push": "false", **of_producer}
         if timeout_ms is not None:
@@ -131,13 +131,17 @@ class LibrdkafkaProducer:
             )
         with translate_errors(f"initialising transactional id {name}", settings):
             self._producer = Producer(config)
-            self._producer.init_transactions(timeouts.INIT_SECONDS)
+            try:
+                self._producer.init_transactions(timeouts.INIT_SECONDS)
+            except BaseException:
+                del self._producer  # whoever keeps the error would keep the client open
+                raise
             if topic is not None:
                 self._acquaint(topic)
 
     def begin(self) -> None:
         self.may_end_late = True
-        self._failures = Failures(self._settings)
+        self._failures.clear()
         with self._failures.named(self._producer, "beginning a transaction"):
             self._producer.begin_transaction()
 
@@ -162,9 +166,6 @@ class LibrdkafkaProducer:
             self._producer.list_topics(topic, timeouts.INIT_SECONDS)
         except KafkaException as error:
             log.debug("looking at topic %s ahead of its records: %s", topic, error)
-
-    def _report(self, error: KafkaError | None, message: Message) -> None:
-        self._failures.report(error, message)
 
 
 def outside_transactions(
@@ -227,6 +228,10 @@ class Failures:
 
     def __init__(self, who: Settings | None = None) -> None:
         self._who = who
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget what was reported: another transaction begins."""
         self.count = 0
         self._first: tuple[KafkaError, str] | None = None
         self._fatal: KafkaError | None = None
