@@ -70,17 +70,19 @@ class Answer(Generic[T]):
         except BaseException as error:  # noqa: BLE001 - raised by who waits
             self._error = error
         self._there.set()
-        del self  # as below
 
     def within(self, seconds: float) -> T:
-        """The function's result; raises its error, or StillRunningError after ``seconds``."""
+        """The function's result, once; raises its error, or StillRunningError after ``seconds``."""
         if not self._there.wait(seconds):
             raise StillRunningError
         if self._error is not None:
+            error, self._error = self._error, None
             try:
-                raise self._error
+                raise error
             finally:
-                del self  # the error's traceback would refer to the error: nobody else frees them
+                del (
+                    error
+                )  # its traceback would refer to it, and only the garbage collector free both
         return self._found
 
 

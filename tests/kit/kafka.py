@@ -16,7 +16,7 @@ from functools import partial
 from itertools import count
 
 import pyarrow as pa
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined] # it is there
 from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
@@ -299,11 +299,9 @@ def delete_topics(settings: Settings, names: Sequence[str]) -> None:
     """Delete these; one that has gone meanwhile is none's concern."""
     client = cluster(settings).admin.opened()
     for answer in client.delete_topics(list(names)).values() if names else ():
-        try:
-            answer.result(READ_SECONDS)
-        except KafkaException as error:
-            if error.args[0].code() not in UNHEARD:
-                raise
+        error = answer.exception(READ_SECONDS)
+        if error is not None and error.args[0].code() not in UNHEARD:
+            raise error
 
 
 def open_topic(

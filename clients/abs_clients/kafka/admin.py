@@ -332,13 +332,17 @@ def _taken(answer: Future[Any], seconds: float, passing: Set[int] = frozenset())
     librdkafka ends a request that takes longer.
     """
     try:
-        return answer.result(seconds + timeouts.LATE_SECONDS)
-    except KafkaException as error:
-        if error.args[0].code() not in passing:
-            raise
-        return None
-    except TimeoutError as error:
+        error = answer.exception(seconds + timeouts.LATE_SECONDS)
+    except TimeoutError as late:
         raise UnavailableError(
             f"Kafka did not answer an admin request within {seconds:g} s.",
             remedy="check the brokers and kafka.bootstrap.servers, then start again.",
-        ).of(SYSTEM) from error
+        ).of(SYSTEM) from late
+    if error is None:
+        return answer.result()
+    if not isinstance(error, KafkaException):
+        raise error
+    if error.args[0].code() not in passing:
+        # Another one: the answer keeps its own, whose traceback would keep the answer, and the client.
+        raise KafkaException(error.args[0])
+    return None

@@ -80,7 +80,7 @@ class TwoPhaseWriter(RecordWriter):
     def abort(self) -> None:
         if self._slot is not None:
             self._pool.give_up(self._slot)
-            self._slot = self._sender = None
+            self._slot = None
 
     def _keep_checked(self, batch: pa.RecordBatch | None, checked: Records) -> None:
         sender = self._sender or self._begin()
@@ -100,7 +100,7 @@ class TwoPhaseWriter(RecordWriter):
         # While the slot is still WRITING: if this raises, the writer's `abort` gives it up.
         prepared = self._look(self._slot, sender.rows)
         self._pool.prepared(self._slot)
-        self._slot = self._sender = None
+        self._slot = None
         return Committable(self._task.handle, sender.rows, self._digest.text, prepared.extra)
 
     def _begin(self) -> RecordSender:
