@@ -10,9 +10,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from abs_services.processes import free_port
 from tests.spark.bucket import Bucket
 from tests.spark.drivers import interpreter
-from tests.spark.test_spark_prometheus import free_port, snippet
+from tests.spark.test_spark_prometheus import snippet
 from tests.spark.world import World
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]

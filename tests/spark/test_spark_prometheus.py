@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import socket
 import subprocess
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from urllib.parse import quote
 import pytest
 
 from abs_services import PostgresService
+from abs_services.processes import free_port
 from tests.outage import killed
 from tests.spark.drivers import Driver, until
 from tests.spark.world import World, rows_of
@@ -41,12 +41,6 @@ def snippet(language: str, having: str) -> str:
     found = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
     [one] = [each for each in found if having in each]
     return str(one)
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 class Prometheus:

@@ -6,6 +6,7 @@ All ending of processes in this package goes through :class:`ProcessId`.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import random
 import socket
@@ -13,18 +14,23 @@ import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from abs_core.errors import UnavailableError
+from abs_services.paths import shared_folder
 
 # Below the range from which Linux and macOS take ports for outgoing connections (32768 and up):
 # a server that is restarted on its port must not find it taken by somebody's client socket.
 _PORTS = range(15_000, 30_000)
 _START_TOLERANCE_S = 0.5
 _POLL_S = 0.01
+
+_mine: set[int] = set()
+"""Ports that this process has drawn."""
 
 
 @dataclass(frozen=True)
@@ -136,15 +142,15 @@ def _has_ended(process: psutil.Process) -> bool:
 
 
 def free_port() -> int:
-    """A free TCP port of 127.0.0.1.
+    """A free TCP port of 127.0.0.1, which nobody else gets by this function while this process lives.
 
-    Random, so that concurrent sessions get different ones; it is not reserved.
+    A server binds it later, and may be down for a while. Other programs can take it.
     """
     # Not the seeded generator: tests seed that one, and would all get the same port.
     draw = random.SystemRandom()
     for _ in range(200):
         port = draw.choice(_PORTS)
-        if _is_free(port):
+        if _is_free(port) and _reserved(port):
             return port
     raise UnavailableError(
         "no free TCP port was found on 127.0.0.1", remedy="end servers that are not needed."
@@ -166,6 +172,26 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def _reserved(port: int) -> bool:
+    """Whether this process has it now, and had it not before; the lock ends with the process."""
+    file = _ports_file()
+    try:
+        # Each port is a byte of the file; a process loses all of its locks when it closes it once.
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except OSError:  # another process has it
+        return False
+    if port in _mine:
+        return False
+    _mine.add(port)
+    return True
+
+
+@cache
+def _ports_file() -> int:
+    """A file descriptor that stays open until the process ends."""
+    return os.open(shared_folder() / "ports", os.O_RDWR | os.O_CREAT, 0o600)
 
 
 def run_tool(name: str, command: Sequence[str], folder: Path, **more: Any) -> None:

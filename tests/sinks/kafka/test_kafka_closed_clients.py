@@ -12,7 +12,6 @@ import weakref
 from collections.abc import Iterator, Set
 from concurrent.futures import Future
 from contextlib import closing
-from types import SimpleNamespace
 from typing import Any
 
 import confluent_kafka
@@ -89,9 +88,9 @@ def none_is_open() -> bool:
 
 def keeps_in_a_cycle(config: dict[str, object]) -> confluent_kafka.Producer:
     """As if the producer's callback referred to who holds the producer."""
-    holds = SimpleNamespace()
-    holds.producer = confluent_kafka.Producer({**config, "on_delivery": lambda *_: holds})
-    return holds.producer
+    holds = list[confluent_kafka.Producer]()
+    holds.append(confluent_kafka.Producer({**config, "on_delivery": lambda *_: holds}))
+    return holds[0]
 
 
 @pytest.mark.services
