@@ -6,7 +6,7 @@ What becomes of a bad row is ``deadletters.writer``'s, which a sink without the 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -78,9 +78,6 @@ class CheckingWriter(CountingWriter):
     offers: ClassVar[str] = ""
     """What the option ``deadletter`` names, for errors; empty: the sink has no such option."""
 
-    written: Mapping[str, str] | None = None
-    """See ``schema_text``."""
-
     def __init__(
         self, options: DeadLetterOptions[Any], task: Task, sink: str, key: tuple[str, ...] = ()
     ) -> None:
@@ -147,7 +144,7 @@ class CheckingWriter(CountingWriter):
 
     def _put_aside(self, letters: Letters, batch: pa.RecordBatch, bad: BadRows) -> None:
         place = self._letters_sink
-        rows = letters.rows_of(batch, bad, self._task, place, self._key, self.written)
+        rows = letters.rows_of(batch, bad, self._task, place, self._key, self._keeping.written)
         if letters.given:
             letters.give(rows, self._elsewhere.get(self.number))
             self._rows -= rows.num_rows

@@ -156,6 +156,11 @@ class DeadLetterOptions(Generic[Place]):
         """The place of the sink's own system."""
         return None if isinstance(self.deadletter, ToSink) else self.deadletter
 
+    @property
+    def written(self) -> dict[str, str]:
+        """The options by which a dead letter's row is written again; empty: the defaults do."""
+        return {}
+
 
 def not_alone(place: object) -> OptionError:
     """The error where the sink has no others beside it."""

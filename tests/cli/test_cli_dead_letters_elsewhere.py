@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlencode
 
+import pyarrow as pa
 import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
 
+from abs_core.contracts import Task
+from abs_core.model import Wrote
 from abs_services import KafkaService, S3Service
+from abs_services.registry import StandIn
+from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.sink import KafkaSink
 from abs_testing.case import Case, rows
+from abs_testing.engine import Run
 from tests.kit.command import abs_
-from tests.kit.kafka import Variant
+from tests.kit.kafka import PARTITIONS, TopicHarness, Variant, make_topic
+from tests.kit.kafka_reading import messages
+from tests.planted import planted
 from tests.sinks.dead_letters import is_poison
 from tests.sinks.kafka import buried as kafka_buried
 from tests.sinks.s3 import buried as s3_buried
@@ -64,6 +76,68 @@ def test_letters_of_a_topic_are_listed_shown_replayed_and_audited(
         assert _abs("deadletters", "show", "9:9", *where)[0] == 1
 
 
+@pytest.fixture(scope="module")
+def registry() -> Iterator[StandIn]:
+    with StandIn() as served:
+        yield served
+
+
+AVRO = {
+    "keys": ({"key.format": "avro"}, pa.string(), pa.binary(), ("k", b"v")),
+    "texts": (
+        {"value.format": "avro", "value.schema": '"string"'},
+        pa.string(),
+        pa.string(),
+        ("k", "v"),
+    ),
+    "records": (
+        {"value.format": "avro", "key.format": "avro"},
+        *(pa.int64(), pa.struct([("a", pa.int64())])),
+        (7, {"a": 5}),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", AVRO)
+def test_a_letter_of_a_topic_is_written_again_as_its_job_writes(
+    name: str, kafka: KafkaService, registry: StandIn
+) -> None:
+    kafka.start()
+    formats, key, value, row = AVRO[name]
+    more = {**formats, "registry.url": registry.url, "registry.register": "true"}
+    with closing(TopicHarness(kafka.bootstrap, Variant("2pc"), more)) as harness:
+        dead = f"{harness.topic}-dead"
+        make_topic(harness.options.kafka, dead)
+        options = replace(harness.options, deadletter=dead, deadlettermax=1.0)
+        schema = pa.schema([("key", key), ("value", value), ("partition", pa.int32())])
+        run = Run(KafkaSink(options, schema), "job")
+        state, _ = run.begin(0)
+        writer = run.sink.writer(Task(state.register, "job", state.generation, 0, 0, "a1"))
+        rows = [dict(zip(schema.names, (*row, place), strict=True)) for place in (0, PARTITIONS)]
+        writer.write(pa.RecordBatch.from_pylist(rows, schema=schema))
+        run.commit(0, [Wrote(2, writer.pre_commit())])
+        admin = AdminClient({"bootstrap.servers": harness.bootstrap})
+        admin.create_partitions([NewPartitions(harness.topic, PARTITIONS + 1)])[
+            harness.topic
+        ].result()
+        url = f"kafka://{harness.bootstrap}/{options.registertopic}"
+        where = ("--url", url, "--deadletter", dead)
+        again = _abs(
+            "deadletters", "replay", *listed(*where), *where, "--topic", harness.topic, "--yes"
+        )
+        assert again == (0, "1 dead letters replayed\n")
+        written = messages({"bootstrap.servers": harness.bootstrap}, harness.topic)
+        assert sorted(record.partition() for record in written) == [0, PARTITIONS]
+        assert len({(record.key(), record.value()) for record in written}) == 1
+
+
+def test_the_check_of_replayed_letters_sees_rows_that_are_written_as_bytes(
+    kafka: KafkaService, registry: StandIn
+) -> None:
+    with planted((KafkaOptions, "written", property(lambda self: {}))):
+        test_a_letter_of_a_topic_is_written_again_as_its_job_writes("keys", kafka, registry)
+
+
 def test_letters_of_a_folder_are_listed_shown_replayed_and_audited(
     store: S3Service, prefix: str, tmp_path: Path
 ) -> None:
@@ -88,6 +162,9 @@ def test_letters_of_a_folder_are_listed_shown_replayed_and_audited(
         assert audited(tmp_path, given, url())[0] == 1
         code, printed = audited(tmp_path, given, url(), *more)
         assert code == 0, printed
+        # The letter tells the job's format, JSON, which cannot hold the row.
+        unnamed = ("--url", url(), "--deadletter", harness.dead)
+        assert _abs("deadletters", "replay", *ids, *unnamed, "--yes")[0] == 1
         parquet = ("--url", url(fileformat="parquet"), "--deadletter", harness.dead)
         again = ("deadletters", "replay", *ids, *parquet, "--yes")
         assert _abs(*again) == (0, "2 dead letters replayed\n")

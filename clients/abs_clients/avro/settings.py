@@ -169,6 +169,11 @@ class RegistrySettings:
         return cls(**fields_from(cls, values))
 
     @property
+    def place(self) -> dict[str, str]:
+        """Where it is, by the option's name: no secret."""
+        return {} if self.url is None else {"registry.url": self.url}
+
+    @property
     def given(self) -> dict[str, str]:
         """What is set, by the names of confluent-kafka."""
         values = {f.name.replace("_", "."): getattr(self, f.name) for f in fields(self)}

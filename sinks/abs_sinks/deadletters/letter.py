@@ -204,7 +204,8 @@ def schema_text(schema: pa.Schema, written: Mapping[str, str] | None = None) -> 
     """The schema of the rows, for the field ``schema``.
 
     Args:
-        written: options that say how the rows are written, where they are no plain ones (changes).
+        written: options that say how the rows are written, where they are no plain ones: changes,
+            records with a schema, files of some format.
     """
     schema = schema.remove_metadata()
     if written:
@@ -216,6 +217,12 @@ def written_as(text: str) -> dict[str, str]:
     """The options that ``schema_text`` was given; empty: none, or a release before 0.2 wrote it."""
     options = (schema_of(text).metadata or {}).get(_WRITTEN)
     return {} if options is None else dict(json.loads(options))
+
+
+def changes_of(text: str) -> dict[str, str]:
+    """As ``written_as``, of rows that are changes; empty: they are none."""
+    options = written_as(text)
+    return options if options.get("write") == "changes" else {}
 
 
 def schema_of(text: str) -> pa.Schema:

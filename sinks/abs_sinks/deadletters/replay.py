@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import secrets
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any, Protocol
@@ -21,7 +21,7 @@ from abs_core.coordinator import Coordinator, Report
 from abs_core.errors import ContentionError, OptionError
 from abs_core.model import JobState, Wrote, job_key
 from abs_core.protocol import RunIdentity, Skip
-from abs_sinks.deadletters.letter import LETTERS, LISTED, written_as
+from abs_sinks.deadletters.letter import LETTERS, LISTED, changes_of, written_as
 from abs_sinks.deadletters.place import KeptLetters, readable, tell_unread
 from abs_sinks.deadletters.writer import BuryingWriter
 
@@ -59,8 +59,12 @@ class AppendedLetters(KeptLetters):
         """Each letter's id and its JSON, in the order of their ids."""
 
     @abstractmethod
-    def _sink(self, schema: pa.Schema) -> BuryingSink:
-        """The sink that rows of these columns are written again to, with the same dead letters."""
+    def _sink(self, schema: pa.Schema, written: Mapping[str, str]) -> BuryingSink:
+        """The sink that rows of these columns are written again to, with the same dead letters.
+
+        Args:
+            written: options by which they were to be written; those of the call come first.
+        """
 
     @property
     @abstractmethod
@@ -85,7 +89,7 @@ class AppendedLetters(KeptLetters):
     def replay(self, ids: Sequence[int | str]) -> int:
         groups, unread = readable(self._waiting(ids))
         for letters, _ in groups:
-            if written_as(letters[0]["schema"]):
+            if changes_of(letters[0]["schema"]):
                 raise OptionError(
                     f"Letter {letters[0]['id']} of {self._place} is a change: written again it would "
                     "come after newer ones, and a delete would be a row. Nothing was written.",
@@ -94,7 +98,7 @@ class AppendedLetters(KeptLetters):
                 )
         written = 0
         for letters, batch in groups:
-            sink = self._sink(batch.schema)
+            sink = self._sink(batch.schema, written_as(letters[0]["schema"]))
             try:
                 written += self._replay([letter["id"] for letter in letters], batch, sink)
             finally:

@@ -32,8 +32,15 @@ class LetterTopics(LetterPlaces):
     def at(
         self, url: str, deadletter: str, table: str | None, more: Mapping[str, str]
     ) -> KeptLetters:
-        options = {**FORMAT._given(url, table), **more, "deadletter": deadletter}
-        return self.of(FORMAT.parse(options))
+        from abs_clients.kafka.settings import lines_of
+        from abs_sinks.kafka.replay import KafkaLetters
+
+        texts = {**FORMAT._given(url, table), **more, "deadletter": deadletter}
+        config = dict(parse_qsl(parts_of(url).query)).get("config")
+        lines = {} if config is None else lines_of(Path(config))
+        # How to log in at the registry, which letters do not tell; where it is, they do.
+        registry = {name: text for name, text in lines.items() if name.startswith("registry.")}
+        return KafkaLetters(FORMAT.parse(texts), {**texts, **registry})
 
     def of(self, options: KafkaOptions) -> KeptLetters:
         from abs_sinks.kafka.replay import KafkaLetters

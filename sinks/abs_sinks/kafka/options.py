@@ -97,6 +97,19 @@ class Formats(ColumnFormats):
         """From what ``read_options`` returned."""
         return cls(**fields_from(cls, values))
 
+    @property
+    def texts(self) -> dict[str, str]:
+        """What is set, by the options' names."""
+        texts = {"registry.register": "true"} if self.register else {}
+        for column in self.columns:
+            values = {
+                "format": AVRO,
+                "schema": self.schema(column),
+                "subject.name.strategy": getattr(self, f"{column}_strategy"),
+            }
+            texts |= {f"{column}.{name}": text for name, text in values.items() if text is not None}
+        return texts
+
     def subject(self, column: str, topic: str | None) -> str:
         """The subject under which the registry has the schema of a column."""
         how = getattr(self, f"{column}_strategy") or BY_TOPIC
@@ -243,9 +256,9 @@ class KafkaOptions(DeadLetterOptions[str]):
 
     @property
     def written(self) -> dict[str, str]:
-        """What dead letters tell of how rows are written: that they are changes, or nothing."""
+        """What dead letters tell of how rows are written: that they are changes, or with a schema."""
         if self.write != "changes":
-            return {}
+            return self.formats.texts | self.registry.place if self.formats.columns else {}
         return {
             "write": "changes",
             "sequenceby": ",".join(self.sequenceby),

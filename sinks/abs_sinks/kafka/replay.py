@@ -6,7 +6,7 @@ Of ``protocol=idempotent`` those of decided attempts are read.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
@@ -28,19 +28,23 @@ from abs_sinks.kafka.sink import KafkaSink
 class KafkaLetters(AppendedLetters):
     """Args:
     options: of the sink; ``deadletter`` names the topic.
+    texts: the options as text, to which letters add how they are written; None: they do not.
     """
 
-    def __init__(self, options: KafkaOptions) -> None:
+    def __init__(self, options: KafkaOptions, texts: Mapping[str, str] | None = None) -> None:
         assert options.letters is not None
         self._options = options
+        self._texts = texts
         self._topic = options.letters
 
     @property
     def _place(self) -> str:
         return f"topic {self._topic}"
 
-    def _sink(self, schema: pa.Schema) -> KafkaSink:
-        return KafkaSink(self._options, schema)
+    def _sink(self, schema: pa.Schema, written: Mapping[str, str]) -> KafkaSink:
+        if self._texts is None or not written:
+            return KafkaSink(self._options, schema)
+        return KafkaSink(KafkaOptions.parse({**written, **self._texts}), schema)
 
     def _read(self) -> Iterator[tuple[str, bytes]]:
         settings = self._options.kafka

@@ -52,7 +52,6 @@ class RecordWriter(CheckingWriter):
         self._columns = plan_columns(self._encoding.schema, options.topic)
         refuse_wall_clock(self._encoding.schema, self._columns)
         self._changes = plan_changes(schema, options)
-        self.written = options.written
         self._encoded: pa.RecordBatch | None = None  # what was checked last
         self._patience = replace(options.patience, job=task.job)
         self._sizes = Sizes(options.kafka, options.choice.columnar, more_bytes)

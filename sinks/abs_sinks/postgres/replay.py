@@ -23,7 +23,7 @@ from abs_core.coordinator import Coordinator, Report
 from abs_core.errors import DataError, OptionError, RefusedError
 from abs_core.model import Wrote, job_key
 from abs_core.protocol import RunIdentity, Skip
-from abs_sinks.deadletters.letter import LISTED, schema_of, written_as
+from abs_sinks.deadletters.letter import LISTED, changes_of, schema_of
 from abs_sinks.deadletters.place import KeptLetters, readable, tell_unread
 from abs_sinks.postgres import letter_table
 from abs_sinks.postgres.apply.positions import agreed_in, positions_of
@@ -92,7 +92,7 @@ class PostgresLetters(KeptLetters):
         Raises:
             OptionError: the rows are changes, and would be written as if they were none.
         """
-        written, overrides = written_as(letters[0]["schema"]), self._given
+        written, overrides = changes_of(letters[0]["schema"]), self._given
         if written and overrides is not None and overrides.get("write", "changes") == "changes":
             return PostgresOptions.parse({**written, **overrides})
         options = self._options if overrides is None else PostgresOptions.parse(overrides)
@@ -145,7 +145,7 @@ class PostgresLetters(KeptLetters):
         )
 
     def _kept_for(self, letters: Sequence[dict[str, Any]], batch: pa.RecordBatch) -> dict[str, str]:
-        """As ``written_as``, for letters of an older release: by their codes, or by the table."""
+        """As ``changes_of``, for letters of an older release: by their codes, or by the table."""
         with leased(self._options.server, doing="looking at the table") as connection:
             table = read_table(connection, self._options.dbtable)
             for schema, comment in positions_of(connection, table):

@@ -29,7 +29,10 @@ class LetterFolders(LetterPlaces):
         self, url: str, deadletter: str, table: str | None, more: Mapping[str, str]
     ) -> KeptLetters:
         """See ``LetterPlaces``; the URL says where rows are written again."""
-        return self.of(FORMAT.parse({**FORMAT._given(url), **more, "deadletter": deadletter}))
+        from abs_sinks.s3.sink import S3Letters
+
+        texts = {**FORMAT._given(url), **more, "deadletter": deadletter}
+        return S3Letters(FORMAT.parse(texts), texts)
 
     def of(self, options: S3Options) -> KeptLetters:
         from abs_sinks.s3.sink import S3Letters

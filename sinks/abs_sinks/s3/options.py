@@ -181,6 +181,14 @@ class S3Options(UploadOptions[Location]):
         return self.common.protocol
 
     @property
+    def written(self) -> dict[str, str]:
+        """See ``DeadLetterOptions``: what readers of the folder expect of its files."""
+        texts = {"fileformat": self.fileformat, "partitionby": ",".join(self.partitionby)}
+        if self.fileformat == "csv":
+            texts["header"] = str(self.header).lower()
+        return {name: text for name, text in texts.items() if text}
+
+    @property
     def state(self) -> Location:
         """Where register and manifests are."""
         return self.statepath or self.path.within(OURS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 
@@ -201,19 +201,23 @@ def admin_committer(
 class S3Letters(AppendedLetters):
     """Args:
     options: of the sink; ``deadletter`` names the folder.
+    texts: the options as text, to which letters add how they are written; None: they do not.
     """
 
-    def __init__(self, options: S3Options) -> None:
+    def __init__(self, options: S3Options, texts: Mapping[str, str] | None = None) -> None:
         assert options.letters is not None
         self._options = options
+        self._texts = texts
         self._folder = options.letters
 
     @property
     def _place(self) -> str:
         return str(self._folder)
 
-    def _sink(self, schema: pa.Schema) -> S3Sink:
-        return S3Sink(self._options, schema)
+    def _sink(self, schema: pa.Schema, written: Mapping[str, str]) -> S3Sink:
+        if self._texts is None or not written:
+            return S3Sink(self._options, schema)
+        return S3Sink(S3Options.parse({**written, **self._texts}), schema)
 
     def _read(self) -> Iterator[tuple[str, bytes]]:
         options = self._options
