@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from abs_core.errors import AbandonedError, FencedError, IdentityError, ProtocolError
-from abs_core.model import JobState, Recent
+from abs_core.model import NOWHERE, JobState, Recent
 from abs_core.rowdigest import is_row_digest, read_row_digest
 
 
@@ -161,6 +161,12 @@ def open_elsewhere(state: JobState) -> IdentityError:
 
 def moved_away(state: JobState) -> IdentityError:
     """The register was moved; no consent allows a run to use the remaining cell."""
+    if state.moved_to == NOWHERE:
+        return IdentityError(
+            "The job is being reset or removed, by a command that has not finished.",
+            job=state.job,
+            remedy=f"run `abs job reset {state.job}` (or `remove`) again, to its end.",
+        )
     return IdentityError(
         f"The job's register is no longer here: it was moved to {state.moved_to}.",
         job=state.job,

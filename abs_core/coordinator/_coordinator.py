@@ -276,16 +276,22 @@ class Coordinator:
         """Raise FencedError if a newer run has taken over."""
         self._cell.mine(self._who)
 
-    def take_over(self) -> JobState:
+    def take_over(self, seen: JobState) -> JobState:
         """Raise the generation, finish all open decisions, and sweep; for a run that writes no epoch.
 
+        Args:
+            seen: the register's state, not older than what a person has decided by.
+
         Raises:
+            RegisterLostError: the register is gone since, or another one.
             FencedError: a newer run has taken over.
             HandleLostError: as ``commit``.
             TargetError: some handles cannot be committed or aborted now.
         """
-        self._start(NOTHING_BEGUN, 0)
-        state = self._forward.finish_open(self._cell.mine(self._who))
+        # Nothing is minted in the place of a register that somebody else has renamed or deleted.
+        self._start(Origin(births.certify(seen, self._cell.shown_place, 0)), 0)
+        self._forward.finish_open(self._cell.mine(self._who))
+        state = self._cell.mine(self._who)  # what it finished last may be a newer run's
         self._committer.forget(state)
         self.sweep(state)
         return state

@@ -58,11 +58,16 @@ def reset(
     with noted("reset", job, state.url):
         state.give_up(job_state)
         committer = state.committer(job_state, leave=True)
-        begin_again(state.register, committer, job, partial(_forget_rows, state))
-        if checkpoint is not None:
-            _forget(checkpoint, job_state)
-    text = f"[green]reset[/] {escape(job)}"
-    report(text, as_json=as_json, did="reset", job=job, frontier=job_state.frontier)
+
+        def forget(last: JobState) -> None:
+            _forget_rows(state, last)
+            # Before the register: of an interrupted command nothing else would do it again.
+            if checkpoint is not None:
+                _forget(checkpoint, last)
+
+        last = begin_again(state.register, committer, job, forget)
+    text = f"[green]reset[/] {escape(job)}, which had committed {done(last)}"
+    report(text, as_json=as_json, did="reset", job=job, frontier=last.frontier)
 
 
 @app.command()
@@ -105,15 +110,18 @@ def remove(
     _tell_what_stays(registers)
     confirm(f"{asked}{rows}. Remove it{gone}?", yes=yes)
     printed: set[str] = set()
+    frontier: int | None = None
     with noted("remove", job, state.url):
         for register in registers:
             state.give_up(register)
             forget = partial(_forget_rows, state, letters=dead_letters, printed=printed)
-            end(state.register, state.committer(register, leave=True), register.job, forget)
+            committer = state.committer(register, leave=True)
+            last = end(state.register, committer, register.job, forget)
+            if stored is not None and last.job == stored.state.job:
+                frontier = last.frontier
         if batch is not None and batch.parent is not None:
             _forget_rows(state, batch.parent, dead_letters, printed)
             state.register.retire(parent_key(job))
-    frontier = None if stored is None else stored.state.frontier
     if stored is not None and stored.state.checkpoint is not None:
         place = stored.state.checkpoint
         errors.print(escape(f"kept the checkpoint {place}: delete it, too"), soft_wrap=True)

@@ -12,13 +12,16 @@ from dataclasses import replace
 
 from abs_core.contracts import Committer, Conflict, Inventory, RegisterStore
 from abs_core.coordinator import Coordinator
-from abs_core.errors import ConfigError, ContentionError
-from abs_core.model import MOVED, JobState
+from abs_core.errors import ConfigError, ContentionError, RegisterLostError
+from abs_core.model import MOVED, NOWHERE, JobState
 from abs_core.patience import Patience
 from abs_core.protocol import Refused, RunIdentity, start
 
 BY_HAND = Patience(30.0)
 """Patience with a system that is down; short, as a person waits for the command."""
+
+UNFINISHED = ", unfinished"
+"""Behind the place in the mark of a move: the register may not be there yet."""
 
 
 def rename(register: Inventory, committer: Committer, job: str, new: str) -> JobState:
@@ -34,25 +37,18 @@ def rename(register: Inventory, committer: Committer, job: str, new: str) -> Job
     """
     state = _movable(register, job)
     there = _arrived(register, new, state, "choose another name.")
-    lineage = state.lineage
     mark = f"{MOVED}{new}: "
-    if not lineage.startswith(MOVED):
+    if state.moved_to is None:
+        _check_alone(state, there)
         state = take_over(register, committer, state)
         # From here on no run can start under the old name, even if this process dies.
-        _swap(register, state, replace(state, lineage=f"{mark}{lineage}"))
-    elif lineage.startswith(mark):
-        lineage = lineage.removeprefix(mark)
-    else:
-        raise ConfigError(
-            f"An earlier command did not finish: job {job!r} was being "
-            f"{lineage.partition(': ')[0]}.",
-            remedy="run that command again first.",
-        )
-    moved = replace(state, job=new, lineage=lineage)
-    if there is None and isinstance(register.compare_and_set(new, None, moved), Conflict):
-        raise _moving(job)
+        state = _swap(register, state, replace(state, lineage=f"{mark}{state.lineage}"))
+    elif not state.lineage.startswith(mark):
+        raise _elsewhere(state)
+    lineage = state.lineage.removeprefix(mark)
+    renamed = _put(register, state, register, replace(state, job=new, lineage=lineage))
     register.retire(job)
-    return there or moved
+    return renamed
 
 
 def move(register: Inventory, committer: Committer, job: str, other: Inventory) -> JobState:
@@ -73,38 +69,73 @@ def move(register: Inventory, committer: Committer, job: str, other: Inventory) 
     state = _movable(register, job)
     there = _arrived(other, job, state, "rename one of them.")
     place = other.place(job)
-    begun, done = f"{MOVED}{place}, unfinished: ", f"{MOVED}{place}: "
+    begun, done = f"{MOVED}{place}{UNFINISHED}: ", f"{MOVED}{place}: "
     if state.lineage.startswith(done) and there is not None and there.moved_to is None:
         return there
     if state.moved_to is None:
-        if there is not None and there.moved_to is None:
-            raise ConfigError(
-                f"Job {job!r} has a register in both places: one of them is a copy.",
-                remedy="find out which of them the query uses, and retire the other.",
-            )
+        _check_alone(state, there)
         state = take_over(register, committer, state)
         # From here on no run can start, even if this process dies.
         state = _swap(register, state, replace(state, lineage=f"{begun}{state.lineage}"))
     if not state.lineage.startswith(begun):
-        raise ConfigError(
-            f"The register of job {job!r} was moved to {state.moved_to}.",
-            remedy="use the register there; here is only a note of the move.",
-        )
+        raise _elsewhere(state)
     lineage = state.lineage.removeprefix(begun)
-    arrived = _put(other, replace(state, lineage=lineage))
+    arrived = _put(register, state, other, replace(state, lineage=lineage))
     _swap(register, state, replace(state, lineage=f"{done}{lineage}"))
     return arrived
 
 
-def _put(other: Inventory, state: JobState) -> JobState:
-    """Store the state in its new place, unless an interrupted move did; a run may have changed it."""
+def _put(register: Inventory, marked: JobState, other: Inventory, state: JobState) -> JobState:
+    """Store the state in its new cell, unless an interrupted command did; it may have gone on since.
+
+    A note of an earlier move, which has a lower generation, is written over: it is no register.
+
+    Args:
+        marked: what the old cell has as long as no other process has finished the command.
+    """
     there = other.load(state.job)
-    if there is not None and there.state.moved_to is None:
-        return there.state
+    if there is not None:
+        if there.state.generation >= state.generation:
+            return there.state
+        _check_alone(state, there.state)
     version = None if there is None else there.version
+    # Else another process has finished it, and the register may have been moved on from there.
+    still = register.load(marked.job)
+    if still is None or still.state != marked:
+        raise _moving(state.job)
     if isinstance(other.compare_and_set(state.job, version, state), Conflict):
         raise _moving(state.job)
     return state
+
+
+def _check_alone(state: JobState, there: JobState | None) -> None:
+    """Raise ConfigError if the register, which no command has moved, is in its new cell, too."""
+    if there is not None and there.moved_to is None:
+        raise ConfigError(
+            f"Job {state.job!r} has a register in both places: one of them is a copy.",
+            remedy="find out which of them the query uses, and retire the other.",
+        )
+
+
+def _elsewhere(state: JobState) -> ConfigError:
+    begun = state.moved_to or ""
+    if begun == NOWHERE:
+        return ConfigError(
+            f"Job {state.job!r} is being reset or removed, by a command that did not finish.",
+            remedy="run that command again first.",
+        )
+    place = begun.removesuffix(UNFINISHED)
+    if begun != place:
+        return ConfigError(
+            f"The register of job {state.job!r} is being moved to {place}, by a command that did not "
+            "finish.",
+            remedy="run that command again first.",
+        )
+    return ConfigError(
+        f"The register of job {state.job!r} was moved to {place}.",
+        remedy="use the register there; here is only a note of the move. If that is the job's new "
+        "name, run `abs register rename` to that name again.",
+    )
 
 
 def reset(
@@ -116,16 +147,22 @@ def reset(
     """Delete the job's register, so that it starts anew; return its last state.
 
     Args:
-        forget: called before, when no run is left that could write.
+        forget: called before, when no run is left that could write, nor can begin.
 
     Raises:
         ConfigError: there is no such job.
         ProtocolError, ContentionError: as ``rename``.
     """
-    state = take_over(register, committer, _movable(register, job))
-    forget(state)
+    mark = f"{MOVED}{NOWHERE}: "
+    state = _movable(register, job)
+    if not state.lineage.startswith(mark):
+        state = take_over(register, committer, state)
+        # A run that is started now would have its decisions deleted.
+        state = _swap(register, state, replace(state, lineage=f"{mark}{state.lineage}"))
+    last = replace(state, lineage=state.lineage.removeprefix(mark))
+    forget(last)
     register.retire(job)
-    return state
+    return last
 
 
 def _movable(register: Inventory, job: str) -> JobState:
@@ -151,7 +188,14 @@ def take_over(register: RegisterStore, committer: Committer, state: JobState) ->
     """Raise the generation, finish open decisions and abort the rest; return the new state."""
     who = _by_hand(state)
     coordinator = Coordinator(who, register, committer, co_commit=False, patience=BY_HAND)
-    return coordinator.take_over()
+    try:
+        return coordinator.take_over(state)
+    except RegisterLostError as error:
+        raise ContentionError(
+            "The job's register has been renamed or deleted in the meantime, or is another one.",
+            job=state.job,
+            remedy="see `abs register list`, then run the command again if it is still needed.",
+        ) from error
 
 
 def raised(state: JobState) -> JobState:

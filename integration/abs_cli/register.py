@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from abs_cli import tokens
+from abs_cli.moving import UNFINISHED
 from abs_cli.output import (
     FAILED,
     AsJson,
@@ -25,7 +26,7 @@ from abs_cli.output import (
 from abs_cli.repair import repair
 from abs_cli.sites import Job, Registers, Schema, Sinks, Site, Url
 from abs_cli.trail import noted
-from abs_core.errors import ConfigError, ProtocolError
+from abs_core.errors import ConfigError, ContentionError, ProtocolError
 from abs_core.model import JobState, job_key
 
 if TYPE_CHECKING:
@@ -153,6 +154,12 @@ def retire(
             soft_wrap=True,
         )
     confirm(_what_is_forgotten(job, kept), yes=yes)
+    if state.of(job) != kept:
+        raise ContentionError(
+            "The job's register has changed while you were asked: the job is running.",
+            job=job,
+            remedy="stop the job, then run the command again.",
+        )
     name, _, token = job.partition("@")
     if token:
         if refused := tokens.retire(state.register, name, [token]):
@@ -166,6 +173,12 @@ def _what_is_forgotten(job: str, kept: JobState) -> str:
     """The question."""
     if kept.moved_to is None:
         return f"{job} has committed {done(kept)} to {kept.target}. Forget it?"
+    if (place := kept.moved_to.removesuffix(UNFINISHED)) != kept.moved_to:
+        return (
+            f"The move of the register of {job} to {place} did not finish: this may be the only record "
+            f"that it has committed {done(kept)} to {kept.target}. Run the move again, to its end; or, "
+            "if that place is lost for good: forget it?"
+        )
     return (
         f"The register of {job} was moved to {kept.moved_to}. Without this note, a run that still "
         "names the old place may begin from nothing there. Delete the note?"

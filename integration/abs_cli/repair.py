@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import unquote
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
-from abs_cli.output import AsJson, people, print_json, report
+from abs_cli.output import AsJson, errors, people, print_json, report
 from abs_cli.sites import Job, Registers, Schema, Sinks, Url
 from abs_cli.trail import noted
+from abs_core.births.targets import spans
 from abs_core.errors import (
     ConfigError,
     ContentionError,
@@ -21,9 +24,12 @@ from abs_core.errors import (
     ProtocolError,
     ReplayMismatchError,
 )
+from abs_core.lookback import past_of
 from abs_core.model import JobState, Recent, Shown, job_key
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from abs_core.contracts import Inventory, Stored
 
 
@@ -33,12 +39,14 @@ class Lost:
 
     Args:
         token: for the option ``epoch`` of the batch write.
+        begun: whether it was begun.
         start, end: the offsets of its input in the checkpoint, one for each source; empty: unknown.
     """
 
     recent: Recent
     shown: Shown
     token: str
+    begun: bool = False
     start: tuple[Any, ...] = ()
     end: tuple[Any, ...] = ()
 
@@ -71,6 +79,8 @@ def repair(
     For each epoch it shows its rows, the offsets of its input in the checkpoint, and a token: read that
     input again, and write it by a batch write to that sink alone, with the same job and the token as
     the option epoch. Then run it with --done: it compares what was written, and lets the job start.
+
+    Epochs whose rows are in the target are refused, or with --done passed over: both can be repeated.
     """
     state = Registers.at(url, stateschema, sinks)
     stored = state.stored(job)
@@ -79,16 +89,24 @@ def repair(
             f"The file names no sink {sink!r}.",
             remedy=f"use {', '.join(state.sinks) or '--sinks'}.",
         )
-    lost = [_lost(stored.state, epoch, sink, checkpoint) for epoch in _numbers(epochs)]
+    there = state.register if sink is None else state.sinks[sink].register
+    lost = _Repair(stored.state, sink, there).epochs(_numbers(epochs), checkpoint)
+    gone = _gone(state, stored.state, lost)
     if not finish:
+        _check_gone(stored.state, lost, gone)
         _show(lost, as_json=as_json)
         return
-    there = state.register if sink is None else state.sinks[sink].register
+    left = [entry for entry in lost if entry.begun or gone.get(entry.recent.epoch) is not False]
+    for entry in lost:
+        if entry not in left:
+            errors.print(f"epoch {entry.recent.epoch}: its rows are there, nothing is recorded")
     with noted("repair", job, state.url, epochs=epochs):
-        _finish(state.register, stored, lost, there)
-    rows = sum(entry.shown.rows for entry in lost)
+        again = {entry.recent.epoch: _again(stored.state, entry, there) for entry in left}
+        _check_all_named(stored.state, lost, gone)
+        _record(state.register, stored, again)
+    rows = sum(entry.shown.rows for entry in left)
     text = (
-        f"[green]repaired[/] {escape(job)}: {len(lost)} epoch(s) with {rows} rows are there again"
+        f"[green]repaired[/] {escape(job)}: {len(left)} epoch(s) with {rows} rows are there again"
     )
     report(text, as_json=as_json, did="repaired", job=job, rows=rows)
 
@@ -108,30 +126,119 @@ def _numbers(text: str) -> list[int]:
     return numbers
 
 
-def _lost(state: JobState, epoch: int, sink: str | None, checkpoint: str | None) -> Lost:
-    """What the register and the checkpoint tell of an epoch.
+@dataclass(frozen=True, slots=True)
+class _Repair:
+    """What is known of a repair run of one sink.
+
+    Args:
+        sink: its name; None: the job's only one.
+        there: where the batch writes have their registers.
+    """
+
+    state: JobState
+    sink: str | None
+    there: Inventory
+
+    def epochs(self, numbers: Sequence[int], checkpoint: str | None) -> list[Lost]:
+        """What the register and the checkpoint tell of these epochs. Raises as ``_lost``."""
+        batches = {stored.state.job: stored.state for stored in self.there.jobs()}
+        return [self._lost(number, batches, checkpoint) for number in numbers]
+
+    def _lost(self, epoch: int, batches: Mapping[str, JobState], checkpoint: str | None) -> Lost:
+        """What the register and the checkpoint tell of an epoch.
+
+        Raises:
+            ProtocolError: the register does not tell how many rows it had there.
+            ReplayMismatchError: the checkpoint holds another input.
+        """
+        number = next((s.number for s in self.state.sinks if s.name == self.sink), 0)
+        recent = self.state.record(epoch)
+        shown = next((s for s in recent.shown if s.sink == number), None) if recent else None
+        if recent is None or shown is None:
+            raise ProtocolError(
+                f"The register does not record what epoch {epoch} wrote there: it is too old, or had "
+                "no rows there.",
+                job=self.state.job,
+                epoch=epoch,
+                remedy="name those that the error names; what is gone of older epochs is lost to a "
+                "repair run: compare with `abs audit`.",
+            )
+        token, begun = self._token(epoch, shown, batches)
+        lost = Lost(recent, shown, token, begun)
+        return lost if checkpoint is None else _with_input(self.state, lost, checkpoint)
+
+    def _token(self, epoch: int, shown: Shown, batches: Mapping[str, JobState]) -> tuple[str, bool]:
+        """The token of an epoch, and whether a batch write was begun with it.
+
+        By register and mark, which a repair run renews: what is gone once more is written under another
+        token. A topic may show the same mark once more: then by the number of earlier ones. By nothing
+        else, so that whoever asks before it is recorded is told the same token.
+        """
+        named = f"-{self.sink}" if self.sink else ""
+        marks = f"{self.state.register} {shown.mark}", shown.mark  # the second: an older release's
+        digests = [blake2b(mark.encode(), digest_size=4).hexdigest() for mark in marks]
+        ours = re.compile(rf"repair-(\d+)-{epoch}-(?:{'|'.join(digests)}){re.escape(named)}")
+        used = [0]
+        for job, batch in batches.items():
+            name, _, token = job.partition("@")
+            match = ours.fullmatch(unquote(token)) if name == self.state.job else None
+            if match is None:
+                continue
+            made = batch.record(0)
+            if made is None or shown.mark not in {one.mark for one in made.shown}:
+                return match[0], True
+            used.append(int(match[1]))
+        return f"repair-{max(used) + 1}-{epoch}-{digests[0]}{named}", False
+
+
+def _gone(state: Registers, job: JobState, lost: Sequence[Lost]) -> dict[int, bool | None]:
+    """Of each recorded epoch whether the sink's target lacks its rows; None: that cannot be told.
 
     Raises:
-        ProtocolError: the register does not tell how many rows it had there.
-        ReplayMismatchError: the checkpoint holds another input.
+        ConfigError: not all of the job's systems are named.
+        TargetError: the target does not answer.
     """
-    number = next((s.number for s in state.sinks if s.name == sink), 0)
-    recent = state.record(epoch)
-    shown = next((s for s in recent.shown if s.sink == number), None) if recent else None
-    if recent is None or shown is None:
+    state.check_whole(job)
+    committer, number = state.committer(job), lost[0].shown.sink
+    past = past_of(job).of([number])
+    gone: dict[int, bool | None] = {}
+    for note in past.noted:  # each alone: where others write, a start compares the newest only
+        looks = committer.look_back(replace(past, noted=(note,)))
+        mine = [look for look in looks if look.ahead is None]
+        gone[note.epoch] = True if any(look.gone for look in mine) else None if mine else False
+    together = (epoch for look in committer.look_back(past) for epoch in look.gone)
+    return gone | dict.fromkeys(together, True)
+
+
+def _check_gone(job: JobState, lost: Sequence[Lost], gone: Mapping[int, bool | None]) -> None:
+    """Raise ProtocolError for an epoch whose rows are there."""
+    # In a topic, what a repair run has begun to write may stand for later epochs that are gone.
+    begun = min((entry.recent.epoch for entry in lost if entry.begun), default=None)
+    there = [
+        entry.recent.epoch
+        for entry in lost
+        if gone.get(entry.recent.epoch) is False and (begun is None or entry.recent.epoch < begun)
+    ]
+    if there:
         raise ProtocolError(
-            f"The register does not record what epoch {epoch} wrote there: it is too old, had no rows "
-            "there, or is repaired.",
-            job=state.job,
-            epoch=epoch,
-            remedy="name those that the error names; what is gone of older epochs is lost to a repair "
-            "run: compare with `abs audit`.",
+            f"The target has the rows of epoch {spans(there)}: to write them again would double them.",
+            job=job.job,
+            epoch=there[0],
+            remedy="name those that the job's start names. If it names none, nothing is to be "
+            "repaired: somebody else has done it.",
         )
-    named = f"-{sink}" if sink else ""
-    # With the mark, which a repair run renews: what is gone once more is written under another token.
-    mark = blake2b(shown.mark.encode(), digest_size=4).hexdigest()
-    lost = Lost(recent, shown, f"repair-{state.generation}-{epoch}-{mark}{named}")
-    return lost if checkpoint is None else _with_input(state, lost, checkpoint)
+
+
+def _check_all_named(job: JobState, lost: Sequence[Lost], gone: Mapping[int, bool | None]) -> None:
+    """Raise ProtocolError if more is gone: a start would compare later epochs, and not tell it."""
+    named = {entry.recent.epoch for entry in lost}
+    if more := sorted(epoch for epoch, is_gone in gone.items() if is_gone and epoch not in named):
+        raise ProtocolError(
+            f"The target lacks the rows of epoch {spans(more)}, too. Nothing is recorded.",
+            job=job.job,
+            epoch=more[0],
+            remedy=f"write them again, too, and name all: {spans(sorted(named.union(more)))}.",
+        )
 
 
 def _with_input(state: JobState, lost: Lost, checkpoint: str) -> Lost:
@@ -165,20 +272,17 @@ def _show(lost: list[Lost], *, as_json: bool) -> None:
     people.print(table)
 
 
-def _finish(register: Inventory, stored: Stored, lost: list[Lost], there: Inventory) -> None:
-    """Record that they are written again.
+def _record(register: Inventory, stored: Stored, again: Mapping[int, tuple[Shown, ...]]) -> None:
+    """Record what the targets show of epochs that are written again.
 
     Raises:
-        ProtocolError: one is not, or with other rows; nothing is recorded.
         ContentionError: the job is running.
     """
     from abs_core.contracts import Conflict
 
     state = stored.state
-    by_epoch = {entry.recent.epoch: _again(state, entry, there) for entry in lost}
     recent = tuple(
-        replace(record, shown=by_epoch[record.epoch]) if record.epoch in by_epoch else record
-        for record in state.recent
+        replace(record, shown=again.get(record.epoch, record.shown)) for record in state.recent
     )
     repaired = replace(state, recent=recent)
     if isinstance(register.compare_and_set(state.job, stored.version, repaired), Conflict):
@@ -194,7 +298,7 @@ def _again(state: JobState, lost: Lost, there: Inventory) -> tuple[Shown, ...]:
     from abs_core.rowdigest import is_row_digest, read_row_digest
 
     epoch, number = lost.recent.epoch, lost.shown.sink
-    stored = there.load(job_key(state.job, lost.token))
+    stored = there.load(f"{state.job}@{job_key(lost.token)}")  # the job's name is encoded already
     batch = None if stored is None or stored.state.open else stored.state.record(0)
     if batch is None or batch.rows != lost.shown.rows:
         fate = "is not written again" if batch is None else f"was written with {batch.rows} rows"

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,14 +23,15 @@ from abs_core.errors import (
     ReplayMismatchError,
     TargetWentBackError,
 )
-from abs_core.model import AND, Wrote, job_key
+from abs_core.model import AND, JobState, Shown, Wrote, job_key
 from abs_core.protocol import RunIdentity
 from abs_core.several import CompositeCommitter
 from abs_core.sinkmap import STRIDE, number_of
 from abs_testing.case import JOB, Case, raises, rows
 from abs_testing.harness import Row, batch_of
+from tests import sample
 from tests.kit.command import abs_, abs_prints
-from tests.planted import planted
+from tests.planted import Bug, Plant, planted
 from tests.sinks.delta.harness import TableHarness
 
 FIRST, SECOND, THIRD, LAST = rows(0, 3), rows(10, 2), rows(20, 4), rows(30, 1)
@@ -41,6 +44,12 @@ def harness(tmp_path: Path) -> TableHarness:
 
 @pytest.fixture
 def case(harness: TableHarness) -> Iterator[Case]:
+    with gone_back(harness) as (_, case):
+        yield case
+
+
+@contextmanager
+def gone_back(harness: TableHarness) -> Iterator[tuple[TableHarness, Case]]:
     """A job whose table was restored to its first epoch."""
     with Case(harness) as case:
         run = case.run(digests=True)
@@ -49,7 +58,7 @@ def case(harness: TableHarness) -> Iterator[Case]:
         run.epoch(1, SECOND)
         run.epoch(2, THIRD)
         back()
-        yield case
+        yield harness, case
 
 
 def repair(harness: TableHarness, epochs: str, *more: str) -> Sequence[str]:
@@ -114,6 +123,85 @@ def test_a_repair_run_that_takes_the_first_ones_tokens_is_found(
         repaired_each_time(case, harness)
 
 
+def people(case: Case, harness: TableHarness, number: int) -> None:
+    """Two people apply the page step by step, in any order, and a third one fences the job between.
+
+    Each begins with what the job's start names, or with a part of it, and may stop anywhere; who comes
+    last applies the page to its end.
+    """
+    random = Random(f"repair {number} {sample.seed()}")
+    written = {0: FIRST, 1: SECOND, 2: THIRD}
+
+    def person(epochs: str) -> Iterator[None]:
+        told = abs_(*repair(harness, epochs, "--json"))
+        yield
+        for each in json.loads(told.stdout) if told.exit_code == 0 else ():
+            write_again(case, each["token"], written[each["epoch"]])
+            yield
+        abs_(*repair(harness, epochs, "--done"))
+        yield
+        abs_(*repair(harness, epochs, "--done"))
+
+    def fence() -> Iterator[None]:
+        yield
+        url = f"delta:{harness.options.path}"
+        assert abs_("in-doubt", "abort", JOB, "--url", url, "--fence").exit_code == 0
+
+    acts = [person("1 to 2"), person(random.choice(["1 to 2", "2", "1", "0 to 2"])), fence()]
+    for _ in range(random.randint(4, 14)):
+        next(random.choice(acts), None)
+    for _ in person("1 to 2"):
+        pass
+    case.run().epoch(3, LAST)
+    case.holds(FIRST, SECOND, THIRD, LAST, when=f"after people repaired it, {number}")
+
+
+FROZEN, MORE = range(3), range(3, 60)
+
+
+@pytest.mark.parametrize(
+    "number", [*FROZEN, *(pytest.param(n, marks=pytest.mark.campaign) for n in MORE)]
+)
+def test_two_people_who_repair_a_target_write_each_epoch_once(
+    case: Case, harness: TableHarness, number: int
+) -> None:
+    people(case, harness, number)
+
+
+def repairs_what_is_there(plant: Plant) -> None:
+    plant(repairing, "_gone", lambda state, job, lost: {})
+
+
+def gives_each_generation_a_token(plant: Plant) -> None:
+    right = repairing._Repair._token
+
+    def by_generation(
+        self: repairing._Repair, epoch: int, shown: Shown, batches: Mapping[str, JobState]
+    ) -> tuple[str, bool]:
+        token, begun = right(self, epoch, shown, batches)
+        return f"{token}-{self.state.generation}", begun
+
+    plant(repairing._Repair, "_token", by_generation)
+
+
+@pytest.mark.parametrize("bug", [repairs_what_is_there, gives_each_generation_a_token])
+def test_a_repair_that_doubles_for_two_people_is_found(bug: Bug, tmp_path: Path) -> None:
+    with planted(bug):
+        for number in range(8):
+            with gone_back(TableHarness(str(tmp_path / str(number)), {})) as (table, case):
+                people(case, table, number)
+
+
+def test_a_part_of_what_is_gone_is_not_recorded(case: Case, harness: TableHarness) -> None:
+    """A start compares later epochs first, and would not tell the others any more."""
+    (last,) = json.loads(abs_prints(0, *repair(harness, "2", "--json")))
+    write_again(case, last["token"], THIRD)
+    refused = abs_(*repair(harness, "2", "--done")).exception
+    assert isinstance(refused, ProtocolError)
+    assert "name all: 1 to 2" in refused.remedy
+    raises(TargetWentBackError, lambda: case.run().begin(3))
+
+
 def test_other_rows_than_were_committed_are_told(case: Case, harness: TableHarness) -> None:
     first, second = json.loads(abs_prints(0, *repair(harness, "1 to 2", "--json")))
     write_again(case, first["token"], LAST)
@@ -124,6 +212,22 @@ def test_other_rows_than_were_committed_are_told(case: Case, harness: TableHarne
     others = abs_(*repair(harness, "2", "--done")).exception
     assert isinstance(others, ReplayMismatchError)
     raises(TargetWentBackError, lambda: case.run().begin(3))
+
+
+def test_a_job_with_any_name_is_repaired(harness: TableHarness) -> None:
+    name = "orders of \u00e9t\u00e9/1"
+    with Case(harness) as case:
+        run = case.run(job_key(name))
+        run.epoch(0, FIRST)
+        back = harness.backup()
+        run.epoch(1, SECOND)
+        back()
+        command = [job_key(name) if word == JOB else word for word in repair(harness, "1")]
+        [lost] = json.loads(abs_prints(0, *command, "--json"))
+        case.run(job_key(name, lost["token"])).epoch(0, SECOND)
+        abs_prints(0, *command, "--done")
+        case.run(job_key(name)).begin(2)
+        case.holds(FIRST, SECOND, when="after a repair run")
 
 
 def test_an_epoch_that_is_not_recorded_cannot_be_repaired(

@@ -14,6 +14,7 @@ from abs_core import consent
 from abs_core.births import rules as births
 from abs_core.certificate import MemoryCertificates, Origin
 from abs_core.contracts import Conflict, Version
+from abs_core.coordinator import Coordinator
 from abs_core.errors import (
     ConfigError,
     ContentionError,
@@ -23,9 +24,12 @@ from abs_core.errors import (
 )
 from abs_core.model import JobState
 from abs_core.registers import MemoryRegister
+from abs_testing.behind import CommitterBehind
 from abs_testing.case import JOB, Case, raises, rows
 from abs_testing.cuts import Cut, Halted
+from abs_testing.fault_injection import Fault, Wire
 from tests.kit.fake_harness import open_fake
+from tests.planted import planted
 
 ROWS, MORE = rows(0, 3), rows(10, 3)
 NEW = "new"
@@ -253,11 +257,11 @@ def test_of_two_that_move_or_rename_a_job_at_once_one_is_refused_and_nothing_is_
     state = case.run(store=again).begin(2)[0]
     renamed = replace(state, job=NEW)
 
-    def first() -> None:
-        again.first = lambda: again.compare_and_set(NEW, None, renamed)
+    def before(change: Callable[[], object]) -> Callable[[], None]:
+        return lambda: setattr(again, "first", change)
 
     # The third change is that of the new name: it is taken after the old one was given up.
-    again.first = first
+    again.first = before(before(lambda: again.compare_and_set(NEW, None, renamed)))
     error = raises(ContentionError, lambda: rename(again, case.sink().committer(), JOB, NEW))
     assert "at the same time" in error.what
     case.finished(ROWS, MORE, when="after two moved a job at once")
@@ -272,3 +276,83 @@ def test_a_job_that_is_live_in_two_places_is_not_moved(case: Case) -> None:
     error = raises(ConfigError, lambda: move(here, case.sink().committer(), JOB, there))
     assert "one of them is a copy" in error.what
     assert here.load(JOB) == stored
+
+
+def test_no_run_starts_while_its_job_is_reset(case: Case) -> None:
+    """Its decisions would be deleted."""
+    register = Raced()
+    case.run(store=register).epoch(0, ROWS)
+    committer = case.sink().committer()
+
+    def refused(last: JobState) -> None:
+        error = raises(IdentityError, lambda: case.run(store=register).begin(1))
+        assert "is being reset or removed" in error.what
+        error_of_move = raises(ConfigError, lambda: move(register, committer, JOB, Raced()))
+        assert "run that command again" in error_of_move.remedy
+        raise Halted("a person ends the command")
+
+    raises(Halted, lambda: reset(register, committer, JOB, refused))
+    raises(Halted, lambda: reset(register, committer, JOB, refused))
+    seen: list[str] = []
+    reset(register, committer, JOB, lambda last: seen.append(last.lineage))
+    assert seen == ["lineage"], "what is forgotten is of the job's own lineage"
+    assert register.load(JOB) is None
+
+
+def test_a_job_that_is_started_while_it_is_reset_goes_on(case: Case) -> None:
+    register = Raced()
+    case.run(store=register).epoch(0, ROWS)
+
+    def started() -> None:
+        register.first = lambda: case.run(store=register).epoch(1, MORE)
+
+    register.first = started  # before the reset's second change
+    raises(ContentionError, lambda: reset(register, case.sink().committer(), JOB))
+    case.run(store=register).begin(2)
+    case.finished(ROWS, MORE, when="after a reset beside a run")
+
+
+def test_a_job_gets_an_old_name_back_where_a_move_has_left_its_note(case: Case) -> None:
+    here, there = MemoryRegister(), MemoryRegister()
+    committer = case.sink().committer()
+    case.run(store=here).epoch(0, ROWS)
+    move(here, committer, JOB, there)
+    rename(there, committer, JOB, NEW)
+    move(there, committer, NEW, here)
+    rename(here, committer, NEW, JOB)
+    case.run(store=here).epoch(1, MORE)
+    case.finished(ROWS, MORE, when="after all of it")
+
+
+def overtaken(case: Case) -> None:
+    """Another person's command is killed behind its mark, while the first one's commits."""
+    register, checkpoint = Brittle(), MemoryCertificates()
+    halted = case.run(store=register, certificates=checkpoint, cut=Cut("commit"))
+    raises(Halted, lambda: halted.epoch(0, ROWS))
+    committer = case.sink().committer()
+
+    def other() -> None:
+        register.left = 3
+        raises(Halted, lambda: rename(register, committer, JOB, NEW))
+        register.left = -1
+
+    wire = Wire(other)
+    wire.planned.extend([Fault.OVERTAKEN])
+    behind = CommitterBehind(committer, wire)
+    raises(FencedError, lambda: rename(register, behind, JOB, NEW))
+    rename(register, committer, JOB, NEW)
+    case.run(NEW, store=register, certificates=checkpoint).epoch(1, MORE)
+    case.finished(ROWS, MORE, when="after two renamed a job at once")
+
+
+def test_a_command_that_was_overtaken_goes_no_further(case: Case) -> None:
+    overtaken(case)
+
+
+def test_a_command_that_goes_on_with_another_ones_mark_is_found(case: Case) -> None:
+    def take_over(self: Coordinator, seen: JobState) -> JobState:
+        self._start(Origin(births.certify(seen, "", 0)), 0)
+        return self._forward.finish_open(self._cell.mine(self._who))
+
+    with planted((Coordinator, "take_over", take_over)):
+        overtaken(case)

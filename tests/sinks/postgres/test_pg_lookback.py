@@ -156,13 +156,17 @@ def repaired_and_restored_again(url: str, name: str, *, elsewhere: bool = False)
             told = raises(TargetWentBackError, lambda: case.run().begin(3)).what
             assert "no longer has the 6 rows of the finished epoch(s) 1 to 2." in told
             stored = run.stored()
-            lost = [repair._lost(stored.state, epoch, None, None) for epoch in written]
+            tokens_in = run.store if elsewhere else PostgresRegister(harness.options)
+            repaired = repair._Repair(stored.state, None, tokens_in)  # type: ignore[arg-type]
+            lost = repaired.epochs(list(written), None)
             for one in lost:
                 alone(job_key(JOB, one.token)).epoch(0, written[one.recent.epoch])
                 assert one.token not in tokens
                 tokens.add(one.token)
-            tokens_in = run.store if elsewhere else PostgresRegister(harness.options)
-            repair._finish(run.store, stored, lost, tokens_in)  # type: ignore[arg-type]
+            again = {
+                one.recent.epoch: repair._again(stored.state, one, repaired.there) for one in lost
+            }
+            repair._record(run.store, stored, again)  # type: ignore[arg-type]
             case.run().begin(3)
             case.holds(FIRST, SECOND, THIRD, when="after a repair run")
         case.run().epoch(3, LAST)

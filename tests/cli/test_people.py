@@ -1,0 +1,101 @@
+"""Two people who act on one job at any time lose and double nothing, and leave nothing stuck."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+
+import pytest
+
+from abs_cli import moving
+from abs_core.contracts import Conflict, Inventory
+from abs_core.coordinator import NOTHING_BEGUN, Coordinator
+from abs_core.model import JobState
+from abs_testing.case import Case
+from tests import sample
+from tests.cli.people import walked
+from tests.kit.fake_harness import open_fake
+from tests.planted import Bug, Plant, planted
+
+FROZEN, MORE = range(40), range(40, 4000)
+
+
+def lived(numbers: Sequence[int]) -> None:
+    for number in numbers:
+        with open_fake("2pc", "append", own_register=False) as harness, Case(harness) as case:
+            walked(case, Random(f"people {number} {sample.seed()}"))
+
+
+def test_people_who_act_at_once_lose_and_double_nothing() -> None:
+    lived(FROZEN)
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(1800)
+def test_many_people_who_act_at_once_lose_and_double_nothing() -> None:
+    lived(MORE)
+
+
+# Planted.
+
+
+def mints_what_is_gone(plant: Plant) -> None:
+    """A command on a job that was renamed meanwhile makes a register of its own."""
+
+    def take_over(self: Coordinator, seen: JobState) -> JobState:
+        self._start(NOTHING_BEGUN, 0)
+        self._forward.finish_open(self._cell.mine(self._who))
+        state = self._cell.mine(self._who)
+        self._committer.forget(state)
+        self.sweep(state)
+        return state
+
+    plant(Coordinator, "take_over", take_over)
+
+
+def _put(plant: Plant, replaces: Callable[[JobState, JobState], bool], *, looks: bool) -> None:
+    def put(register: Inventory, marked: JobState, other: Inventory, state: JobState) -> JobState:
+        there = other.load(state.job)
+        if there is not None and not replaces(there.state, state):
+            return there.state
+        still = register.load(marked.job)
+        if looks and (still is None or still.state != marked):
+            raise moving._moving(state.job)
+        version = None if there is None else there.version
+        if isinstance(other.compare_and_set(state.job, version, state), Conflict):
+            raise moving._moving(state.job)
+        return state
+
+    plant(moving, "_put", put)
+
+
+def takes_a_note_for_the_register(plant: Plant) -> None:
+    """As every release did that renames: what an old move left under the new name."""
+    _put(plant, lambda there, state: False, looks=True)
+
+
+def writes_over_a_later_note(plant: Plant) -> None:
+    _put(plant, lambda there, state: there.moved_to is not None, looks=False)
+
+
+def brings_back_what_has_gone_on(plant: Plant) -> None:
+    _put(plant, lambda there, state: there.generation < state.generation, looks=False)
+
+
+FOUND_LATE = [
+    pytest.param(bug, marks=pytest.mark.campaign)
+    for bug in (writes_over_a_later_note, brings_back_what_has_gone_on)
+]
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [
+        mints_what_is_gone,
+        takes_a_note_for_the_register,
+        *FOUND_LATE,
+    ],
+)
+def test_a_command_that_loses_a_register_is_found(bug: Bug) -> None:
+    with planted(bug):
+        lived(range(2000))
