@@ -133,8 +133,8 @@ def _elsewhere(state: JobState) -> ConfigError:
         )
     return ConfigError(
         f"The register of job {state.job!r} was moved to {place}.",
-        remedy="use the register there; here is only a note of the move. If that is the job's new "
-        "name, run `abs register rename` to that name again.",
+        remedy="use the register there; here is only a note of it. If that is a new name of the job, "
+        "run the command that gave it again.",
     )
 
 

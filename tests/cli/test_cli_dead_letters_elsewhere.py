@@ -13,16 +13,18 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from abs_clients.s3.objects import Objects
 from abs_core.contracts import Task
-from abs_core.model import Wrote
+from abs_core.model import Wrote, job_key
 from abs_services import KafkaService, S3Service
 from abs_services.registry import StandIn
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.sink import KafkaSink
-from abs_testing.case import Case, rows
+from abs_testing.case import JOB, Case, rows
 from abs_testing.engine import Run
+from abs_testing.harness import Row
 from tests.kit.command import abs_
-from tests.kit.kafka import PARTITIONS, TopicHarness, Variant, make_topic
+from tests.kit.kafka import PARTITIONS, TopicHarness, Variant, delete_topics, make_topic
 from tests.kit.kafka_reading import messages
 from tests.planted import planted
 from tests.sinks.dead_letters import is_poison
@@ -170,3 +172,72 @@ def test_letters_of_a_folder_are_listed_shown_replayed_and_audited(
         assert _abs(*again) == (0, "2 dead letters replayed\n")
         assert _abs(*again) == (0, "0 dead letters replayed\n")
         assert listed(*where) == []
+
+
+def buried_again(
+    case: Case, written: Sequence[Row], empty: Callable[[], None], missing: Callable[[], int]
+) -> None:
+    """By restores.md: the job goes on without a word, the audit shows it, and a batch write mends it.
+
+    Args:
+        written: the rows of one epoch, of which some are refused.
+        empty: takes the letters away.
+        missing: how many rows the audit names.
+    """
+    with case:
+        case.run().epoch(0, written)
+        assert missing() == 0
+        empty()
+        case.run().epoch(1, [])
+        lost = [row for row in written if is_poison(row[0])]
+        assert missing() == len(lost)
+        case.run(job_key(JOB, "letters-again")).epoch(0, lost)
+        assert missing() == 0
+        case.run().begin(2)
+
+
+def _missing(printed: str) -> int:
+    return int(json.loads(printed)["missing"])
+
+
+def test_letters_of_a_topic_that_is_made_again_are_written_again(
+    kafka: KafkaService, tmp_path: Path
+) -> None:
+    kafka.start()
+    with kafka_buried.buried(kafka.bootstrap, Variant("2pc")) as harness:
+
+        def empty() -> None:
+            delete_topics(harness.options.kafka, [harness.dead])
+            make_topic(harness.options.kafka, harness.dead)
+
+        def missing() -> int:
+            topic = f"kafka://{harness.bootstrap}/{harness.topic}"
+            beside = ("--deadletters", harness.dead, "--json")
+            return _missing(audited(tmp_path, [{"id": n} for n in range(10)], topic, *beside)[1])
+
+        buried_again(Case(harness), [(n, json.dumps({"id": n})) for n in range(10)], empty, missing)
+
+
+def test_letters_of_a_folder_that_is_emptied_are_written_again(
+    store: S3Service, prefix: str, tmp_path: Path
+) -> None:
+    store.start()
+    server = {"endpoint": store.endpoint, "region": store.region}
+    with s3_buried.buried(f"s3://{store.bucket}/{prefix}", server) as harness:
+        folder = harness.options.letters
+        assert folder is not None
+        objects = Objects(harness.options.bucket)
+
+        def empty() -> None:
+            objects.delete([found.key for found in objects.list(folder.folder)])
+
+        def missing() -> int:
+            url = f"{harness.path}?{urlencode(server)}"
+            notes: Callable[[int], str | None] = lambda n: "a\0b" if is_poison(n) else None  # noqa: E731
+            given = [{"id": n, "value": value, "note": notes(n)} for n, value in rows(0, 10)]
+            schema = ("--schema", "id BIGINT, value STRING, note STRING")
+            return _missing(
+                audited(tmp_path, given, url, *schema, "--deadletters", harness.dead, "--json")[1]
+            )
+
+        buried_again(Case(harness), rows(0, 10), empty, missing)
