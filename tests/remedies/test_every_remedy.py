@@ -21,7 +21,7 @@ WITHOUT = 0
 
 IN_DOUBT = "tests/cli/test_cli_kafka_in_doubt.py"
 HOW_TO = ROOT / "docs" / "how-to"
-PAGES = ("operations.md", "when-it-stops.md", "restores.md")
+PAGES = ("operations.md", "when-it-stops.md", "restores.md", "targets.md")
 PROCEDURES = {
     "A checkpoint was deleted": "tests/spark/test_spark_stream.py",
     "A file cannot be read": "tests/sources/files/test_files_way_out.py",
@@ -36,6 +36,7 @@ PROCEDURES = {
     "Register and checkpoint were restored together": "tests/sinks/lake/test_lake_lookback.py",
     "PostgreSQL fails over, or is restored": "tests/spark/test_spark_restored.py",
     "A job moves to another cluster": "tests/sinks/postgres/test_pg_move.py",
+    "Dead letters are gone": "tests/cli/test_cli_dead_letters_elsewhere.py",
     "A job that is gone for good": "tests/remedies/test_removing.py",
     "A job of `protocol=idempotent` on Kafka that is gone for good": IN_DOUBT,
     "A Kafka transaction was lost, or is left open": IN_DOUBT,
