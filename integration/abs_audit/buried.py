@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from abs_audit.families import Type
 from abs_audit.locate import side_of
 from abs_audit.report import LeftBehind
 from abs_clients.arrow import alike
-from abs_core.errors import ConfigError, SchemaError
+from abs_core.errors import ConfigError, DataError, SchemaError
 from abs_sinks.deadletters.place import KeptLetters, readable
 from abs_sinks.door import format_at
 
@@ -57,20 +58,30 @@ class WithDeadLetters(Relation):
         self.unread.update(unread)
         with self.target.rows(connection, names) as there:
             rows = there
-            for those, read in groups:
-                places = pa.array([f"dead letter {letter['id']}" for letter in those], pa.string())
-                try:
-                    batch = self.target.unfolded(read, [name for name in names if name != PLACE])
-                    table = _named(batch.append_column(PLACE, places), names)
-                except SchemaError as error:
-                    self.unread.update({letter["id"]: error.what for letter in those})
-                    continue
+            for table in chain.from_iterable(self._records(*group, names) for group in groups):
                 dead = carried(connection.from_arrow(table), names)
                 # A column that was carried by an expression is named by it.
                 types = zip(dead.columns, names, rows.types, strict=True)
                 cast = (f"cast({quoted(c)} as {kind}) as {quoted(n)}" for c, n, kind in types)
                 rows = rows.union(dead.project(", ".join(cast)))
             yield rows
+
+    def _records(
+        self, letters: Sequence[dict[str, Any]], rows: pa.RecordBatch, names: Sequence[str]
+    ) -> Iterator[pa.Table]:
+        """The records of letters' rows; one that cannot be compared is noted, and alone left out."""
+        places = pa.array([f"dead letter {letter['id']}" for letter in letters], pa.string())
+        try:
+            batch = self.target.unfolded(rows, [name for name in names if name != PLACE])
+            table = _named(batch.append_column(PLACE, places), names)
+        except DataError as error:
+            if len(letters) == 1:
+                self.unread[letters[0]["id"]] = error.what
+                return
+            for row, letter in enumerate(letters):
+                yield from self._records([letter], rows.slice(row, 1), names)
+        else:
+            yield table
 
     def left_behind(self) -> LeftBehind | None:
         left = self.target.left_behind()

@@ -23,6 +23,7 @@ from kafka.errors import (
     CorruptRecordError,
     KafkaError,
     SaslAuthenticationFailedError,
+    UnsupportedCodecError,
 )
 
 from abs_audit.carry import carried
@@ -40,11 +41,11 @@ from abs_clients.kafka.private import connections
 from abs_clients.kafka.settings import from_file, lines_of
 from abs_clients.options import Problems, options_of, read_options
 from abs_core.errors import (
+    AbsError,
     ConfigError,
     DataError,
     OptionError,
     RefusedError,
-    TargetError,
     UnavailableError,
 )
 from abs_core.model import HandleName
@@ -375,7 +376,12 @@ def _connected(**config: Any) -> Iterator[KafkaConsumer]:
             consumer.close()
 
 
-def _mapped(error: KafkaError, name: str) -> TargetError:
+def _mapped(error: KafkaError, name: str) -> AbsError:
+    if isinstance(error, UnsupportedCodecError):
+        return ConfigError(
+            f"{name} cannot be read: {error.args[0]}.",
+            remedy="install it beside kafka-python: lz4, python-snappy or zstandard.",
+        )
     sentence = f"{name} cannot be read: {type(error).__name__}."
     if isinstance(error, AuthorizationError | SaslAuthenticationFailedError):
         return RefusedError(sentence, remedy="use credentials that may read it.")

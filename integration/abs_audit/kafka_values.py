@@ -17,7 +17,7 @@ from abs_audit.families import Family, Type
 from abs_audit.textfiles import as_text, json_objects, text_schema
 from abs_clients.avro.schema import arrow_type
 from abs_clients.avro.settings import RegistrySettings
-from abs_core.errors import ConfigError, DataError
+from abs_core.errors import ConfigError, DataError, SchemaError
 
 if TYPE_CHECKING:
     from abs_clients.avro.registry import Registered
@@ -79,7 +79,7 @@ class JsonValues(Values):
         return as_text(objects, schema, self.name)
 
     def unfolded(self, arrays: Mapping[str, pa.Array], names: Sequence[str]) -> pa.RecordBatch:
-        values = arrays["value"].cast(pa.binary()).to_pylist()
+        values = _as_bytes(arrays["value"]).to_pylist()
         objects = json_objects([value or b"null" for value in values], self.name)
         return as_text(objects, text_schema(names), self.name)
 
@@ -113,7 +113,7 @@ class RawValues(Values):
     def unfolded(self, arrays: Mapping[str, pa.Array], names: Sequence[str]) -> pa.RecordBatch:
         rows = len(next(iter(arrays.values())))
         none = pa.nulls(rows, pa.binary())
-        columns = [arrays.get(name, none).cast(pa.binary()) for name in _RAW.names]
+        columns = [_as_bytes(arrays.get(name, none)) for name in _RAW.names]
         return pa.record_batch(columns, schema=_RAW)
 
 
@@ -154,6 +154,8 @@ class AvroValues(Values):
 
     def unfolded(self, arrays: Mapping[str, pa.Array], names: Sequence[str]) -> pa.RecordBatch:
         value = arrays["value"]
+        if not pa.types.is_struct(value.type):
+            raise _in_another_format(value.type)
         fields = [field.name for field in value.type]
         return pa.record_batch(value.flatten(), names=fields)
 
@@ -196,6 +198,21 @@ class AvroValues(Values):
                 "program, or its schema was deleted.",
             ) from error
         return fields
+
+
+def _as_bytes(column: pa.Array) -> pa.Array:
+    """A column of a sink's input that is written as it is."""
+    try:
+        return column.cast(pa.binary())
+    except pa.ArrowNotImplementedError as error:
+        raise _in_another_format(column.type) from error
+
+
+def _in_another_format(arrow: pa.DataType) -> SchemaError:
+    return SchemaError(
+        f"The row's value is {arrow}, and the topic is read in another format.",
+        remedy="compare it by hand, or read the topic as its job writes it (?value=).",
+    )
 
 
 def _place(record: Any) -> str:

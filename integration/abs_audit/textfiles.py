@@ -104,6 +104,11 @@ def as_text(records: Sequence[dict[str, Any]], schema: pa.Schema, where: str) ->
         columns = [_text_array([record.get(name) for record in records]) for name in schema.names]
     except RecursionError as error:
         raise _too_deep(where) from error
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"{where} has a text with half of a surrogate pair, which is no text in UTF-8.",
+            remedy="look at what wrote it; audit the other records by files without it.",
+        ) from error
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 

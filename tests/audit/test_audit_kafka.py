@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from kafka.codec import has_lz4
 
 from abs_audit import Files, Report, audit, relation
 from abs_audit.kafka import KafkaTopic
@@ -198,6 +199,20 @@ def test_what_cannot_be_audited_is_a_clear_error(
     _tombstone(kafka, audited)
     with pytest.raises(DataError, match="tombstone"):
         _audit(tmp_path, audited)
+
+
+def test_a_codec_without_its_library_is_told_as_that(
+    kafka: KafkaService, audited: str, tmp_path: Path
+) -> None:
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "compression.type": "lz4"})
+    for row in ROWS:
+        producer.produce(audited.rpartition("/")[2], json.dumps(row), partition=0)
+    assert producer.flush(30) == 0
+    if has_lz4():
+        assert _audit(tmp_path, audited).clean
+    else:
+        with pytest.raises(ConfigError, match="lz4"):
+            _audit(tmp_path, audited)
 
 
 def test_brokers_that_cannot_be_reached_are_told_and_leave_no_thread_behind() -> None:

@@ -11,7 +11,8 @@ from urllib.parse import urlencode
 
 import pyarrow as pa
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
 
 from abs_clients.s3.objects import Objects
 from abs_core.contracts import Task
@@ -59,7 +60,6 @@ def test_letters_of_a_topic_are_listed_shown_replayed_and_audited(
     with kafka_buried.buried(kafka.bootstrap, Variant("2pc")) as harness:
         case = Case(harness)
         case.run().epoch(0, [(n, json.dumps({"id": n})) for n in range(10)])
-        case.close()
         url = f"kafka://{harness.bootstrap}/{harness.options.registertopic}"
         where = ("--url", url, "--deadletter", harness.dead)
         ids = listed(*where)
@@ -75,7 +75,15 @@ def test_letters_of_a_topic_are_listed_shown_replayed_and_audited(
         again = ("deadletters", "replay", ids[0], *where, "--topic", harness.topic, "--yes")
         code, printed = _abs(*again)
         assert code != 0, "the partition is still not there"
+        # Letters whose values are no record of the topic are named, and the others compared.
+        others = ["no JSON", "[1]", "", '{"id": "\\ud800"}']
+        case.run().epoch(1, [(7 + 10 * n, value) for n, value in enumerate(others)])
+        code, printed = audited(tmp_path, given, topic, "--deadletters", harness.dead, "--json")
+        report = json.loads(printed)
+        assert (code, report["missing"], report["unexpected"]) == (1, 0, 0)
+        assert len(report["left_behind"]["unchecked"]) == len(others)
         assert _abs("deadletters", "show", "9:9", *where)[0] == 1
+        case.close()
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +137,7 @@ def test_a_letter_of_a_topic_is_written_again_as_its_job_writes(
         )
         assert again == (0, "1 dead letters replayed\n")
         written = messages({"bootstrap.servers": harness.bootstrap}, harness.topic)
-        assert sorted(record.partition() for record in written) == [0, PARTITIONS]
+        assert {record.partition() for record in written} == {0, PARTITIONS}
         assert len({(record.key(), record.value()) for record in written}) == 1
 
 
