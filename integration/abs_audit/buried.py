@@ -58,7 +58,9 @@ class WithDeadLetters(Relation):
         self.unread.update(unread)
         with self.target.rows(connection, names) as there:
             rows = there
-            for table in chain.from_iterable(self._records(*group, names) for group in groups):
+            for table in chain.from_iterable(
+                self._records(letters, read, names) for letters, read in groups
+            ):
                 dead = carried(connection.from_arrow(table), names)
                 # A column that was carried by an expression is named by it.
                 types = zip(dead.columns, names, rows.types, strict=True)
