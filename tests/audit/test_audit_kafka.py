@@ -25,6 +25,7 @@ from abs_services import KafkaService
 from abs_testing.case import Case, rows
 from tests.audit.conftest import BY_ID
 from tests.kit.kafka_modes import AttemptHarness, open_attempts
+from tests.kit.kafka_reading import settle
 
 pytestmark = pytest.mark.services
 
@@ -60,6 +61,7 @@ def _write(kafka: KafkaService, url: str, rows: Sequence[Any], *, commit: bool =
             producer.commit_transaction(30)
         else:
             producer.abort_transaction(30)
+    settle(kafka.bootstrap)
 
 
 def _tombstone(kafka: KafkaService, url: str) -> None:
@@ -109,6 +111,7 @@ def test_an_open_transaction_is_in_doubt(kafka: KafkaService, audited: str, tmp_
         assert report.left_behind is not None
         assert "an open transaction" in report.left_behind.pending[0].what
         producer.abort_transaction(30)
+    settle(kafka.bootstrap)
     assert _audit(tmp_path, audited).clean
 
 
@@ -146,6 +149,7 @@ def test_of_attempts_the_winners_are_audited_and_what_is_not_decided_is_in_doubt
     pq.write_table(pa.table(table), expected)
 
     def audited(more: str) -> Report:
+        settle(kafka.bootstrap)
         return audit(Files((str(expected),)), relation([f"{url}?value=raw{more}"]))
 
     with pytest.raises(OptionError, match="winners=true"):

@@ -38,7 +38,7 @@ from abs_sinks.kafka.twophase import TwoPhaseWriter
 from abs_testing import Row
 from abs_testing.case import within
 from tests.kit.kafka_log import committed
-from tests.kit.kafka_reading import READ_SECONDS, new_reader, records_to
+from tests.kit.kafka_reading import ENDING, READ_SECONDS, new_reader, records_to
 from tests.kit.reshaping import ReshapingWriter
 
 PARTITIONS = 3
@@ -46,7 +46,6 @@ PARTITIONS = 3
 
 KEYED = pa.schema([pa.field("key", pa.string()), pa.field("value", pa.string())])
 
-_ENDING = (State.PREPARE_COMMIT, State.PREPARE_ABORT, State.PREPARE_EPOCH_FENCE)
 _numbers = count()
 
 
@@ -201,7 +200,8 @@ class TopicHarness:
         self.partitions = partitions
 
     def ends(self) -> dict[int, int]:
-        """The end of each partition."""
+        """The end of each partition, when no marker is under way."""
+        self._await_markers()
         places = [TopicPartition(self.topic, number) for number in range(self.partitions)]
         return {place.partition: end for place, end in self._ends(places)[1].items()}
 
@@ -220,7 +220,8 @@ class TopicHarness:
         self._consumer = self._uncommitted = None
 
     def hidden(self) -> int:
-        """How many offsets lie between the last stable one and the end, over all partitions."""
+        """How many offsets open transactions hold back, over all partitions."""
+        self._await_markers()
         places = [TopicPartition(self.topic, number) for number in range(self.partitions)]
         stable, last = self._ends(places)
         return sum(last[place] - stable[place] for place in places)
@@ -229,7 +230,7 @@ class TopicHarness:
         """Those that a reader of the rows reads."""
         return (self.topic,)
 
-    def open_ids(self, states: Sequence[State] = (State.ONGOING, *_ENDING)) -> dict[str, State]:
+    def open_ids(self, states: Sequence[State] = (State.ONGOING, *ENDING)) -> dict[str, State]:
         """Transactional ids whose transaction has written to these topics, and is in such a state."""
         topics = self.topics()
         kafka = self.options.kafka
@@ -265,7 +266,7 @@ class TopicHarness:
 
     def _await_markers(self) -> None:
         deadline = time.monotonic() + READ_SECONDS
-        while self.open_ids(_ENDING):
+        while self.open_ids(ENDING):
             assert time.monotonic() < deadline, "a transaction does not get its markers"
             time.sleep(0.002)
 

@@ -11,10 +11,33 @@ from confluent_kafka import TopicPartition as Partition
 from kafka import KafkaConsumer, TopicPartition
 from kafka.consumer.fetcher import ConsumerRecord
 
+from abs_clients.kafka.settings import Settings
+from abs_clients.kafka.transactions import State, listed
+from abs_core.patience import Patience
+from abs_testing.case import within
+
 READ_SECONDS = 120.0
 """For how long a read waits for markers that are just being written."""
 
+ENDING = (State.PREPARE_COMMIT, State.PREPARE_ABORT, State.PREPARE_EPOCH_FENCE)
+"""States of a transaction whose end is decided, and whose markers are being written."""
+
 _AT_AN_END_MS = 20
+
+
+def settle(brokers: Settings | str) -> None:
+    """Wait until no transaction on these brokers lacks markers of its end.
+
+    Brokers answer to a commit before they write its markers: who looks at once may see nothing of it.
+
+    Args:
+        brokers: their address, or settings of a client that may see the transactions.
+    """
+    settings = Settings.of({"bootstrap.servers": brokers}) if isinstance(brokers, str) else brokers
+    # A broker that was away is back before its coordinator is.
+    patience = Patience(seconds=READ_SECONDS)
+    settled = within(READ_SECONDS, lambda: not patience.retry(lambda: listed(settings, ENDING)))
+    assert settled, f"they get no markers: {listed(settings, ENDING)}"
 
 
 def new_reader(bootstrap: str, isolation: str = "read_committed") -> KafkaConsumer:
@@ -42,18 +65,20 @@ def records_to(consumer: KafkaConsumer, ends: Mapping[TopicPartition, int]) -> l
 
 
 def all_records(consumer: KafkaConsumer, topic: str, partitions: int) -> list[ConsumerRecord]:
-    """What its isolation lets it read now, in the order of each partition."""
+    """What its isolation lets it read, in the order of each partition; after ``settle``."""
+    settle(consumer.config["bootstrap_servers"])
     places = [TopicPartition(topic, number) for number in range(partitions)]
     return records_to(consumer, consumer.end_offsets(places, timeout_ms=READ_SECONDS * 1000))
 
 
 def messages(settings: Mapping[str, Any], topic: str, *partitions: int) -> list[Message]:
-    """All committed records, as librdkafka reads them, in the order of each partition.
+    """All committed records, as librdkafka reads them, partition by partition; after ``settle``.
 
     Args:
         settings: with the address of a broker.
         partitions: none: all that the topic has.
     """
+    settle(Settings.of(settings))
     consumer = Consumer(
         {
             "group.id": "none",

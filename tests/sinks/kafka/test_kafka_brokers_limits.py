@@ -20,6 +20,7 @@ from abs_sinks.kafka.columnar import sender
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
 from abs_testing.engine import Run
 from tests.kit.kafka import make_topic
+from tests.kit.kafka_reading import settle
 from tests.planted import planted
 
 pytestmark = pytest.mark.services
@@ -55,6 +56,7 @@ def _written(broker: NativeKafka, spread: int = 8, **more: str) -> int:
         run.commit(0, [attempt.pre_commit()])
     finally:
         sink.close()
+    settle(options.kafka)
     read = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": options.topic}
     source = KafkaSource(KafkaSourceOptions.parse(read, batch=True))
     begin, end = source.initial(), source.latest(source.initial(), source.options.limit)

@@ -24,6 +24,7 @@ from abs_testing.engine import Run
 from tests import sample
 from tests.kit.command import abs_
 from tests.kit.kafka import KEYED, KeyedSink, make_topic
+from tests.kit.kafka_reading import settle
 from tests.kit.kafka_secured import SecuredKafka
 from tests.sinks.kafka.secured import Allowed, Principals, allow
 
@@ -82,6 +83,7 @@ def epoch(sink: KafkaSink, job: str) -> None:
     """One epoch of one task, through register, writer and committer."""
     with closing(sink):
         Run(sink, job).epoch(0, [(1, job)])
+        settle(sink._options.kafka)
 
 
 def refused(call: Callable[[], object], client: Client, *named: str) -> RefusedError:

@@ -23,6 +23,7 @@ from abs_testing.case import Case, raises, rows
 from tests.kit.command import abs_
 from tests.kit.kafka import delete_topics, make_topic
 from tests.kit.kafka_modes import AttemptHarness, open_attempts
+from tests.kit.kafka_reading import settle
 
 pytestmark = pytest.mark.services
 
@@ -58,6 +59,7 @@ def is_there(harness: AttemptHarness) -> bool:
 
 
 def source(harness: AttemptHarness, **more: str) -> KafkaSource:
+    settle(harness.options.kafka)
     given = {
         "kafka.bootstrap.servers": harness.bootstrap,
         "subscribe": harness.topic,

@@ -34,6 +34,7 @@ from abs_testing.engine import Run
 from tests.kit import token_functions
 from tests.kit.command import abs_
 from tests.kit.kafka import KEYED, KeyedSink, TopicHarness, Variant, open_topic, send_now
+from tests.kit.kafka_reading import settle
 from tests.kit.kafka_tokens import TokenKafka
 from tests.kit.token_server import TokenServer
 
@@ -161,8 +162,8 @@ def test_a_token_server_that_is_away_is_waited_for_and_nothing_is_lost(
     server.life = SHORT
     given = options(harness, broker, server, producer=producer)
     with closing(KeyedSink(given, KEYED)) as sink:
+        Run(sink, "job").epoch(0, [(1, "first")])
         run = Run(sink, "job", patience=Patience(seconds=2.0))
-        run.epoch(0, [(1, "first")])
         since = time.time()
         server.stop()
         assert within(60, expired(server, since))
@@ -344,6 +345,7 @@ def url_of(given: KafkaOptions, topic: str, folder: Path) -> str:
 
 def read(given: KafkaOptions, topic: str) -> int:
     """How many rows the source reads."""
+    settle(given.kafka)
     client = {f"kafka.{name}": value for name, value in given.kafka.pairs}
     source = KafkaSource(
         KafkaSourceOptions.parse(
