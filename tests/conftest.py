@@ -30,6 +30,7 @@ from abs_services import (
 from abs_services.contracts import Service
 from tests import sample
 from tests.campaign import Minutes
+from tests.kit import kafka_late_markers
 from tests.kit.databases import Databases
 from tests.kit.kafka_classes import archive_classes
 from tests.kit.kafka_cluster import NativeKafkaCluster
@@ -213,7 +214,8 @@ def database(databases: Databases) -> Iterator[str]:
 def _kafka() -> Iterator[KafkaService]:
     if services().provider is Provider.NATIVE:
         archive_classes()
-    with _shared(services().kafka()) as server:
+    late = kafka_late_markers.seconds()
+    with _shared(kafka_late_markers.LateMarkers(late) if late else services().kafka()) as server:
         yield server
 
 

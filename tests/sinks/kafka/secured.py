@@ -19,7 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from tests.kit.kafka_secured import MECHANISM, SecuredKafka
 
-SECONDS = 20.0
+SECONDS = 60.0
 
 
 @dataclass(frozen=True)

@@ -44,8 +44,8 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("openssl") is None, reason="it makes the certificates"),
 ]
 
-SECONDS = 14.0
-"""A refusal takes no longer than a request to a broker may: 10 seconds, and then some."""
+SECONDS = 60.0
+"""A refusal takes no longer than a request to a broker may: 10 seconds, and more on a busy machine."""
 
 
 @pytest.fixture(scope="module")

@@ -44,7 +44,7 @@ from tests.kit.kafka_reading import messages
 pytestmark = pytest.mark.services
 
 Sent = tuple[bytes | None, bytes | None]
-SECONDS = 30.0
+SECONDS = 60.0
 
 
 class Line:

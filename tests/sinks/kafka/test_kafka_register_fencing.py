@@ -34,15 +34,19 @@ from tests.sinks.kafka.registers import create
 
 pytestmark = pytest.mark.services
 
+MINUTES_MS = 600_000
+"""A transaction's timeout, which shows who waited for it on a busy machine, too."""
+MINUTE = 60.0
+
 
 def test_a_coordinator_that_died_inside_its_change_holds_nobody_up(
     register_options: KafkaOptions, job: str
 ) -> None:
     stored = create(register_options, job)
-    dead = _half_written(register_options, stored)
+    dead = _half_written(register_options, stored, timeout_ms=MINUTES_MS)
     began = time.monotonic()
     assert KafkaRegister(register_options).load(job) == stored
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < MINUTE
     # Its last request comes late: nothing changes any more.
     with pytest.raises(FencedError):
         dead.commit()
@@ -67,14 +71,14 @@ def test_another_jobs_dead_coordinator_holds_nobody_up(
     register_options: KafkaOptions, job: str
 ) -> None:
     mine, other = f"{job}@1", f"{job}@2"
-    dead = _half_written(register_options, create(register_options, other), timeout_ms=600_000)
+    dead = _half_written(register_options, create(register_options, other), timeout_ms=MINUTES_MS)
     # One that holds up nobody, as it is in another partition.
     alive = next(f"{job}-{n}" for n in range(99) if partition_of(f"{job}-{n}") != partition_of(job))
-    beside = _half_written(register_options, create(register_options, alive), timeout_ms=600_000)
+    beside = _half_written(register_options, create(register_options, alive), timeout_ms=MINUTES_MS)
     began = time.monotonic()
     stored = create(register_options, mine)
     assert KafkaRegister(register_options).load(mine) == stored
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 2 * MINUTE
     with pytest.raises(FencedError):
         dead.commit()
     beside.commit()
