@@ -22,7 +22,7 @@ JOB = "job"
 LOOK_ALIKES = ("a", "a.b", "a_b", "aXb", "A", "ab", "a%25b", "a@1", "a@10", "a-b")
 """Prefixes of each other, wildcards of SQL and of regular expressions, case, and batch tokens."""
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 """Seconds for which a server may keep resources of a dead client."""
 
 

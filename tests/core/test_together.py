@@ -18,7 +18,7 @@ from abs_core.parallel import CallRunner, answers, in_turn, side_by_side
 from abs_core.several import CompositeCommitter
 from abs_core.sinkmap import STRIDE, number_of
 
-DEADLINE = 30.0
+DEADLINE = 120.0
 WAYS = pytest.mark.parametrize("way", [in_turn, side_by_side], ids=["in turn", "side by side"])
 
 

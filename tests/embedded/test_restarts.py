@@ -296,7 +296,7 @@ def test_a_failure_while_a_run_is_stopped_is_logged(
 
     def fails(batch: pa.RecordBatch) -> pa.RecordBatch:
         stop.set()
-        assert ending.wait(20)
+        assert ending.wait(60)
         raise OSError("planted")
 
     built = Graph("stopped")

@@ -204,7 +204,7 @@ def test_a_leader_renews_on_after_an_error_of_whatever_kind() -> None:
     store = _Hiccup()
     renewed: list[bool] = []
     leader = Lease(store, "job", 0.4, "a")
-    assert lead(leader, lambda stop: renewed.append(store.renewed.wait(10)), Event(), lambda: None)
+    assert lead(leader, lambda stop: renewed.append(store.renewed.wait(60)), Event(), lambda: None)
     assert renewed == [True]
 
 

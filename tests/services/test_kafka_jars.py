@@ -116,7 +116,7 @@ def test_the_public_image_is_of_a_version_that_does_not_change(kind: Kind) -> No
 
 def test_starts_at_once_fetch_once(cache: Path, table: Table, fetches: Fetches) -> None:
     java = fetches(GOOD, GOOD)
-    both_called = threading.Barrier(2, timeout=10)
+    both_called = threading.Barrier(2, timeout=60)
 
     def start() -> None:
         both_called.wait()

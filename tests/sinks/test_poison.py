@@ -106,7 +106,7 @@ def check(target: Poisoned, cell: Cell, when: str) -> None:
     recipe = RECIPES[cell.system]
     assert dead_in(target) == recipe.dead(), f"{cell.name}, {when}"
     assert target.ids() == Counter(recipe.given()), f"{cell.name}, {when}"
-    assert within(20.0, lambda: not target.leftovers(JOB)), (when, target.leftovers(JOB))
+    assert within(60, lambda: not target.leftovers(JOB)), (when, target.leftovers(JOB))
 
 
 @pytest.mark.parametrize("name", SAMPLED)

@@ -19,7 +19,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_who_asks_for_it_at_once_gets_one_and_it_is_used_from_then_on(cache: Path) -> None:
     made: list[Path] = []
-    both_called = threading.Barrier(2, timeout=10)
+    both_called = threading.Barrier(2, timeout=60)
 
     def dump(archive: Path) -> None:
         made.append(archive)

@@ -72,7 +72,7 @@ def told_by(bootstrap: str) -> list[KafkaError]:
         client.poll(0.05)
         return [event for event in events if event.code() != KafkaError._ALL_BROKERS_DOWN]
 
-    assert within(20, lambda: len(reasons()) >= 1)
+    assert within(60, lambda: len(reasons()) >= 1)
     return reasons()
 
 
@@ -84,7 +84,7 @@ def told_until(code: int, bootstrap: str) -> list[KafkaError]:
         seen.extend(told_by(bootstrap))
         return code in [each.code() for each in seen]
 
-    assert within(20, is_told)
+    assert within(60, is_told)
     return seen
 
 

@@ -150,8 +150,8 @@ def test_a_plain_end_commits_leaves_the_epoch_and_can_be_repeated(
     name, _, now = opened
     assert describe_open(settings, name, ()).end_txn == 4
     for _ in ("once", "and again"):
-        assert within(10, lambda: _end(settings, name, now) is Reply.DONE)
-    assert within(10, lambda: state_of(settings, name) == (State.COMPLETE_COMMIT, now.epoch))
+        assert within(60, lambda: _end(settings, name, now) is Reply.DONE)
+    assert within(60, lambda: state_of(settings, name) == (State.COMPLETE_COMMIT, now.epoch))
 
 
 def test_the_newer_end_commits_raises_the_epoch_and_can_be_repeated(
@@ -159,8 +159,8 @@ def test_the_newer_end_commits_raises_the_epoch_and_can_be_repeated(
 ) -> None:
     name, _, now = opened
     for _ in ("once", "and again"):
-        assert within(10, lambda: _end(settings, name, now, 5) is Reply.DONE)
-    assert within(10, lambda: state_of(settings, name) == (State.COMPLETE_COMMIT, now.epoch + 1))
+        assert within(60, lambda: _end(settings, name, now, 5) is Reply.DONE)
+    assert within(60, lambda: state_of(settings, name) == (State.COMPLETE_COMMIT, now.epoch + 1))
 
 
 def test_an_end_for_another_epoch_or_producer_does_nothing(

@@ -21,7 +21,7 @@ from abs_core.errors import RefusedError
 from tests.kit.http import serving
 
 CALL = Call("ListParts", "GET", "ListPartsResult", "bucket", "a/b", {"uploadId": "u"})
-WAIT_SECONDS = 20.0
+WAIT_SECONDS = 60.0
 
 
 class _Answers(BaseHTTPRequestHandler):

@@ -203,4 +203,4 @@ def _configure(harness: TopicHarness, topic: str, name: str, value: str) -> None
     cluster(settings).client().alter_configs(
         [ConfigResource(ConfigResourceType.TOPIC, topic, {name: value})]
     )
-    assert within(20, lambda: cluster(settings).admin.configs(topic)[name] == value)
+    assert within(60, lambda: cluster(settings).admin.configs(topic)[name] == value)

@@ -42,7 +42,7 @@ def recreate(harness: TopicHarness) -> None:
     def gone() -> bool:
         return harness.topic not in topic_facts(harness.options.kafka, [harness.topic], again=True)
 
-    assert within(20, gone)
+    assert within(60, gone)
     make_topic(harness.options.kafka, harness.topic)
 
 
@@ -86,7 +86,7 @@ def test_ends_below_the_noted_ones_are_told_and_removed_records_are_not(
         admin = cluster(harness.options.kafka).admin.opened()
         places = [TopicPartition(harness.topic, n, end) for n, end in enumerate(ends)]
         for answer in admin.delete_records(places).values():
-            answer.result(20)
+            answer.result(60)
         case.run().begin(2)
         # Brokers that lost acknowledged records end where the register says that there were more.
         newest = state.recent[-1]

@@ -33,7 +33,7 @@ REGISTER = "0123456789abcdef"
 TASK = Task(REGISTER, "job", 1, 3, 0, "0123456789ab", frontier=2)
 NEXT = replace(TASK, epoch=4, frontier=3)
 SCHEMA = pa.schema([("value", pa.string())])
-SECONDS = 30.0
+SECONDS = 60.0
 
 
 def _claim(folder: Path, incarnation: str, generation: int = 1) -> Claim:

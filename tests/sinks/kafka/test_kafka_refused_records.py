@@ -86,4 +86,4 @@ def _limit(harness: TopicHarness, size: str) -> None:
     cluster(settings).client().alter_configs(
         [ConfigResource(ConfigResourceType.TOPIC, topic, {LIMIT: size})]
     )
-    assert within(20, lambda: cluster(settings).admin.configs(topic)[LIMIT] == size)
+    assert within(60, lambda: cluster(settings).admin.configs(topic)[LIMIT] == size)

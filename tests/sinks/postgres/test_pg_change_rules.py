@@ -241,7 +241,7 @@ def insert_beside_a_delete(own: Changing) -> None:
         assert reached.wait(30)
         insert = threads.submit(own.apply, [(1, 4, "c", "late")])
         waits = "select from pg_locks where locktype = 'advisory' and not granted"
-        assert within(20, lambda: insert.done() or own.db.execute(waits).fetchone() is not None)
+        assert within(60, lambda: insert.done() or own.db.execute(waits).fetchone() is not None)
         go_on.set()
         delete.result()
         insert.result()
@@ -270,7 +270,7 @@ def test_jobs_on_two_tables_take_their_turns_in_one_order(own: Changing) -> None
         own.db.execute(f"select pg_advisory_lock({turn})")
         with ThreadPoolExecutor(1) as threads:
             applied = threads.submit(writes.apply, 0, [(1, 1, "c", "a")], [(1, 1, "c", "b")])
-            assert within(20, lambda: (False,) in own.db.execute(locks).fetchall())
+            assert within(60, lambda: (False,) in own.db.execute(locks).fetchall())
             held = own.db.execute(f"{locks} and granted").fetchall()
             own.db.execute(f"select pg_advisory_unlock({turn})")
             applied.result()

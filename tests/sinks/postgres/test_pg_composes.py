@@ -77,7 +77,7 @@ def test_a_conflicting_key_between_compose_and_commit_loses_and_not_the_epoch(
                 "select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like %s"
             )
             like = (f"insert into {unique.table} %",)
-            assert within(10, lambda: unique.db.execute(waiting, like).fetchone() is not None)
+            assert within(60, lambda: unique.db.execute(waiting, like).fetchone() is not None)
 
     with ThreadPoolExecutor(1) as threads:
         case = Case(unique)
@@ -85,7 +85,7 @@ def test_a_conflicting_key_between_compose_and_commit_loses_and_not_the_epoch(
         run.epoch(0, LEFT, RIGHT)
         for other in others:
             with pytest.raises(psycopg.errors.UniqueViolation):
-                other.result(10)
+                other.result(60)
     assert others or call == "compare_and_set"
     case.finished(LEFT, RIGHT, when="after a conflicting key between compose and commit")
     case.close()

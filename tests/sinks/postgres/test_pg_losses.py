@@ -110,9 +110,9 @@ def test_a_co_commit_whose_last_message_is_held_up_is_waited_for(
         with ThreadPoolExecutor(1) as pool:
             committed = pool.submit(run.commit, 0, shares)
             waits = "select 1 from pg_stat_activity where wait_event_type = 'Lock'"
-            assert within(10, lambda: harness.db.execute(waits).fetchone() is not None)
+            assert within(60, lambda: harness.db.execute(waits).fetchone() is not None)
             proxy.release()
-            committed.result(timeout=20)
+            committed.result(timeout=60)
         case.finished(*EPOCH, when="after a co-commit that was held up")
 
 

@@ -376,7 +376,7 @@ def _pgbouncer(url: str, mode: str) -> Iterator[str]:
         try:
             at = f"{server.netloc.rpartition('@')[0]}@127.0.0.1:{port}"
             there = urlunsplit(server._replace(netloc=at))
-            assert within(10, lambda: _answers(there)), "pgbouncer did not start"
+            assert within(60, lambda: _answers(there)), "pgbouncer did not start"
             yield there
         finally:
             close_idle()
