@@ -41,11 +41,11 @@ SCHEMA = pa.schema([("value", pa.binary())])
 def value_of(size: int) -> bytes:
     """Text of many kinds: some of it repeats, some is a noise of 64 signs."""
     random = np.random.default_rng(3)
-    parts: list[bytes] = []
-    while sum(len(part) for part in parts) < size:
-        noise = base64.b64encode(random.bytes(int(random.integers(1, 90))))
-        parts.append(noise + b" and the same words again " * int(random.integers(1, 9)))
-    return b"".join(parts)[:size]
+    text = bytearray()
+    while len(text) < size:
+        text += base64.b64encode(random.bytes(int(random.integers(1, 90))))
+        text += b" and the same words again " * int(random.integers(1, 9))
+    return bytes(text[:size])
 
 
 VALUE = value_of(1_500_000)
