@@ -13,6 +13,7 @@ SERVERS, TWO_PHASE = (
 BAD_INPUT = "tests/sinks/postgres/test_pg_bad_input.py"
 TORN = "test_no_epoch_is_torn_by_a_server_that_is_killed_in_its_midst_and_away_for_a_minute"
 TWIN = "test_a_decided_transaction_outlives_its_timeout_and_a_killed_broker_and_its_twin_is_lost"
+TWO = "test_of_two_drivers_on_copies_of_one_checkpoint_one_writes_to_all_targets"
 CLAIMS: dict[str, tuple[str, ...]] = {
     "one has rows that the other lacks, or has them twice": (
         "tests/benchmarks/test_bench_situations.py::test_the_page_is_made_from_the_result_and_a_changed_verdict_is_found",
@@ -42,10 +43,8 @@ CLAIMS: dict[str, tuple[str, ...]] = {
     "speculation": (
         "tests/spark/test_spark_cluster.py::test_a_task_that_stands_still_is_overtaken_by_its_speculative_copy",
     ),
-    "two drivers": (f"{EPOCHS}::test_of_two_drivers_on_copies_of_one_checkpoint_one_writes",),
-    "a driver that stood still": (
-        f"{EPOCHS}::test_a_driver_that_stood_still_while_another_went_on_changes_no_target",
-    ),
+    "two drivers": (f"{EPOCHS}::{TWO}",),
+    "a driver that stood still": (f"{EPOCHS}::{TWO}",),
     "lost replies": (
         "tests/sinks/delta/test_delta_rivals.py::test_a_commit_whose_reply_is_lost_is_looked_up",
         "tests/sinks/kafka/test_kafka_positions.py::test_a_request_or_reply_of_librdkafka_that_is_lost_loses_and_doubles_nothing",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from abs_services.contracts import Service
 from abs_testing import ForkServer, Harness
 from abs_testing.case import Case
 
@@ -22,3 +23,20 @@ def fork_server() -> Iterator[ForkServer]:
     """The process from which the jobs of a module are forked, to be killed."""
     with ForkServer() as fork_server:
         yield fork_server
+
+
+@pytest.fixture
+def crash(server: Service) -> Callable[[], None]:
+    """Kills the server and starts it again."""
+
+    def crash() -> None:
+        server.kill()
+        server.start()
+
+    return crash
+
+
+@pytest.fixture
+def empties() -> bool:
+    """Whether a crash empties what a task has staged, so that its epoch is written again."""
+    return False

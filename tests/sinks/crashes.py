@@ -1,7 +1,7 @@
 """A server that is killed with SIGKILL at the worst moments: one suite for all sinks.
 
-A system's module takes the tests and fixtures from here, and has ``server`` and ``harness``.
-Where a crash leaves something else, it has fixtures of its own in place of these.
+A system's module takes the tests from here, and has the fixtures ``server`` and ``harness``. Where a
+crash is something else, or leaves something else, it has its own ``crash`` and ``empties``.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ from abs_testing.engine import Run
 from abs_testing.harness import Row
 
 __all__ = [
-    "crash",
-    "empties",
     "test_a_server_that_dies_behind_the_decision_and_behind_the_commit",
     "test_a_server_that_dies_between_pre_commit_and_commit",
     "test_a_server_that_dies_while_a_task_writes",
@@ -42,23 +40,6 @@ def killable(server: Service) -> Service:
         pytest.skip("the server is not ours to kill")
     server.start()
     return server
-
-
-@pytest.fixture
-def crash(server: Service) -> Callable[[], None]:
-    """Kills the server and starts it again."""
-
-    def crash() -> None:
-        server.kill()
-        server.start()
-
-    return crash
-
-
-@pytest.fixture
-def empties() -> bool:
-    """Whether a crash empties what a task has staged, so that its epoch is written again."""
-    return False
 
 
 def test_a_server_that_dies_between_pre_commit_and_commit(

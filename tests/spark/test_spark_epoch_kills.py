@@ -5,16 +5,17 @@ By turns with other files, see ``tests.spark.drivers``; in the campaign all.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
 
 import pytest
 from pyspark.sql import SparkSession
 
 from abs_core.crash import CrashPoint
 from tests.kit.crash_points import CO_COMMIT, RARE
-from tests.spark.drivers import Driver, killed_at, until
+from tests.spark.drivers import killed_at
 from tests.spark.epoch_world import EpochWorld, once
-from tests.spark.jobs.stream_files import Job, run_to_end, start
+from tests.spark.jobs.stream_files import Job, run_to_end
+from tests.spark.overtaking import both_go_on, one_stands_still
 
 # ``store`` puts the bucket's keys into the environment, which drivers inherit.
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.usefixtures("store")]
@@ -39,6 +40,10 @@ def ids(files: int = FILES) -> list[int]:
 def go_on(spark: SparkSession, world: EpochWorld, job: Job) -> None:
     """Restart in the shared session, which is as good as any other; then look at all targets."""
     run_to_end(spark, job, world.files.url)
+    holds_all(world)
+
+
+def holds_all(world: EpochWorld) -> None:
     expected = once(ids())
     assert world.ids() == {"payments": expected, "alerts": expected, "items": expected}
     assert world.left_behind() == []
@@ -50,31 +55,18 @@ def killed(world: EpochWorld, job: Job, point: CrashPoint, nth: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "protocol",
+    ("protocol", "way"),
     [
-        "2pc",
-        pytest.param("wal", marks=pytest.mark.campaign),
+        ("2pc", one_stands_still),
+        pytest.param("wal", one_stands_still, marks=pytest.mark.campaign),
+        pytest.param("2pc", both_go_on, marks=pytest.mark.campaign),
     ],
 )
-def test_a_driver_that_stood_still_while_another_went_on_changes_no_target(
-    spark: SparkSession, world: EpochWorld, protocol: str
+def test_of_two_drivers_on_copies_of_one_checkpoint_one_writes_to_all_targets(
+    spark: SparkSession, world: EpochWorld, protocol: str, way: Callable[..., None]
 ) -> None:
-    world.files.add_files(range(2), ROWS)
-    job = world.job(protocol, continuous=True)
-    with Driver(job, world.files.folder / "stopped", world.files.url) as driver:
-        driver.wait_until(lambda: (world.checkpoint / "commits" / "1").exists(), "it is idle")
-        driver.stop()
-        other = world.files.with_checkpoint_copy("other")
-        world.files.add_files(range(2, FILES), ROWS)  # it has work to do as soon as it goes on
-        other.forget_commits(1)
-        given = replace(job, continuous=False, checkpoint=str(other.checkpoint))
-        run_to_end(spark, given, world.files.url)
-        driver.go_on()
-        assert driver.end() == 1
-        assert "FencedError" in driver.log
-    expected = once(ids())
-    assert world.ids() == {"payments": expected, "alerts": expected, "items": expected}
-    assert world.left_behind() == []
+    way(spark, world.files, world.job(protocol, continuous=True), FILES, ROWS, world.files.url)
+    holds_all(world)
 
 
 @pytest.mark.parametrize(("point", "nth", "protocol"), KILLS)
@@ -89,26 +81,3 @@ def test_killed_anywhere_an_epoch_is_in_all_targets_once(
     if point is CrashPoint.AFTER_PRE_COMMIT and nth < 3:
         assert not any(shown), "a target shows an epoch that is not decided"
     go_on(spark, world, job)
-
-
-@pytest.mark.campaign
-def test_of_two_drivers_on_copies_of_one_checkpoint_one_writes(
-    spark: SparkSession, world: EpochWorld
-) -> None:
-    world.files.add_files(range(2), ROWS)
-    job = world.job(continuous=True)
-    with Driver(job, world.files.folder / "first", world.files.url) as driver:
-        commits = world.checkpoint / "commits"
-        driver.wait_until(lambda: (commits / "1").exists(), "it is idle")
-        newer = world.files.with_checkpoint_copy("newer")
-        newer.forget_commits(1)  # so that it has something to do, and takes over
-        newest = world.job(continuous=True, checkpoint=str(newer.checkpoint), input=job.input)
-        query = start(spark, newest, world.files.url)
-        until(lambda: world.register().generation == 2, "the newer driver has taken over")
-        world.files.add_files(range(2, FILES), ROWS)
-        assert driver.end() == 1
-        assert "FencedError" in driver.log
-        until(lambda: world.register().frontier == FILES - 1, "the newer has written the rest")
-        query.stop()
-    expected = once(ids())
-    assert world.ids() == {"payments": expected, "alerts": expected, "items": expected}

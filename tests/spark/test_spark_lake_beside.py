@@ -17,9 +17,10 @@ from abs_core.crash import CrashPoint
 from abs_testing.case import within
 from tests.kit.crash_points import CO_COMMIT, RARE
 from tests.sinks.lake.tending import Beside
-from tests.spark.drivers import Driver, killed_at, until
-from tests.spark.jobs.stream_files import Job, run_to_end, start
+from tests.spark.drivers import killed_at
+from tests.spark.jobs.stream_files import Job, run_to_end
 from tests.spark.lake import Lake, put_files_around_1970
+from tests.spark.overtaking import both_go_on, one_stands_still
 from tests.spark.tending import Tending
 from tests.spark.three import FILES, ROWS, Three, expected
 from tests.spark.world import World
@@ -76,47 +77,17 @@ def test_killed_anywhere_while_the_table_is_compacted_each_row_is_everywhere_onc
 # zombies on both kinds of tables.
 @pytest.mark.campaign
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_driver_that_stood_still_while_another_went_on_changes_no_table(
-    spark: SparkSession, new_world: Callable[[str], World], tmp_path: Path, kind: str
+@pytest.mark.parametrize("way", [one_stands_still, both_go_on])
+def test_of_two_drivers_on_copies_of_one_checkpoint_one_writes_to_the_table(
+    spark: SparkSession,
+    new_world: Callable[[str], World],
+    tmp_path: Path,
+    way: Callable[..., None],
+    kind: str,
 ) -> None:
     """Both have the table's own register."""
     world, lake = new_world("2pc"), Lake(kind, tmp_path)
-    world.add_files(range(2), ROWS)
-    job = alone(world, lake)
-    with Driver(job, world.folder / "stopped") as driver:
-        driver.wait_until(lambda: (world.checkpoint / "commits" / "1").exists(), "it is idle")
-        driver.stop()
-        other = world.with_checkpoint_copy("other")
-        world.add_files(range(2, FILES), ROWS)  # it has work to do as soon as it goes on
-        other.forget_commits(1)
-        run_to_end(spark, replace(job, continuous=False, checkpoint=str(other.checkpoint)))
-        driver.go_on()
-        assert driver.end() == 1
-        assert "FencedError" in driver.log
-    assert lake.ids() == expected()
-    assert lake.staged() == []
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("kind", KINDS)
-def test_of_two_drivers_on_copies_of_one_checkpoint_one_writes_to_the_table(
-    spark: SparkSession, new_world: Callable[[str], World], tmp_path: Path, kind: str
-) -> None:
-    world, lake = new_world("2pc"), Lake(kind, tmp_path)
-    world.add_files(range(2), ROWS)
-    job = alone(world, lake)
-    with Driver(job, world.folder / "first") as driver:
-        driver.wait_until(lambda: (world.checkpoint / "commits" / "1").exists(), "it is idle")
-        newer = world.with_checkpoint_copy("newer")
-        newer.forget_commits(1)  # so that it has something to do, and takes over
-        query = start(spark, replace(job, checkpoint=str(newer.checkpoint)))
-        until(lambda: (newer.checkpoint / "commits" / "1").exists(), "the newer has taken over")
-        world.add_files(range(2, FILES), ROWS)
-        assert driver.end() == 1
-        assert "FencedError" in driver.log
-        last = newer.checkpoint / "commits" / str(FILES - 1)
-        until(last.exists, "the newer has written the rest")
-        query.stop()
+    way(spark, world, alone(world, lake), FILES, ROWS)
     assert lake.ids() == expected()
     assert lake.staged() == []
 
