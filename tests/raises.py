@@ -2,6 +2,8 @@
 
     python -m tests.raises          # runs them under coverage.py, names each line that none reaches
     python -m tests.raises --renew  # and writes the numbers that have fallen
+    python -m tests.raises --data build/raises tests/core   # in parts: adds what these reach to a file
+    python -m tests.raises --data build/raises              # what all parts have reached together
 
 A ``Refused(...)`` of the pure rules counts as a ``raise``. What only a server makes the product say is
 not reached here: a new one is written into ``raises.json`` by hand, in the commit that names its test.
@@ -97,30 +99,32 @@ def more_missed(now: Mapping[str, Package], allowed: Mapping[str, int]) -> dict[
     }
 
 
-def measured(*tests: str) -> dict[str, Package]:
+def measured(*tests: str, data: Path | None = None) -> dict[str, Package]:
     """Run the unit tests under coverage.py, in one process.
 
     Args:
-        tests: files or folders of them; default: all.
+        tests: files or folders of them; default: all, and none if ``data`` has what parts reached.
+        data: is kept, and what the tests reach is added to it.
 
     Raises:
         RuntimeError: they fail.
     """
     with tempfile.TemporaryDirectory() as folder:
-        data, report = Path(folder) / "data", Path(folder) / "report.json"
-        coverage = [sys.executable, "-m", "coverage"]
-        left_out = [f"--ignore-glob=*{name}*" for name in EXPLORATIONS]
-        pytest = ["-m", "pytest", "-q", "-n", "0", "-m", UNIT, *left_out, *(tests or ["tests"])]
-        settings = Path(folder) / "coveragerc"
-        settings.write_text(f"[run]\nsource = {','.join(PRODUCT)}\ndata_file = {data}\n")
-        given = f"--rcfile={settings}"
-        environment = {**os.environ, "COVERAGE_CORE": "ctrace"}
-        done = subprocess.run(
-            [*coverage, "run", given, *pytest], cwd=ROOT, env=environment, check=False
+        report, settings = Path(folder) / "report.json", Path(folder) / "coveragerc"
+        kept = (data or Path(folder) / "data").absolute()
+        settings.write_text(f"[run]\nsource = {','.join(PRODUCT)}\ndata_file = {kept}\n")
+        coverage, configured = [sys.executable, "-m", "coverage"], f"--rcfile={settings}"
+        if tests or data is None:
+            left_out = [f"--ignore-glob=*{name}*" for name in EXPLORATIONS]
+            pytest = ["-m", "pytest", "-q", "-n", "0", "-m", UNIT, *left_out, *(tests or ["tests"])]
+            environment = {**os.environ, "COVERAGE_CORE": "ctrace"}
+            run = [*coverage, "run", "--append", configured, *pytest]
+            done = subprocess.run(run, cwd=ROOT, env=environment, check=False)
+            if done.returncode != 0:
+                raise RuntimeError("the tests fail: nothing is measured")
+        subprocess.run(
+            [*coverage, "json", configured, "-q", "-o", str(report)], cwd=ROOT, check=True
         )
-        if done.returncode != 0:
-            raise RuntimeError("the tests fail: nothing is measured")
-        subprocess.run([*coverage, "json", given, "-q", "-o", str(report)], cwd=ROOT, check=True)
         files = json.loads(report.read_text())["files"]
     return packages(dict(sources()), {path: file["executed_lines"] for path, file in files.items()})
 
@@ -135,11 +139,15 @@ def main() -> None:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--renew", action="store_true", help="write the numbers that have fallen")
-    renew = parser.parse_args().renew
-    now, before = measured(), allowed()
+    parser.add_argument("--data", type=Path, help="a file that keeps what parts have reached")
+    parser.add_argument("tests", nargs="*", help="files or folders: a part, which is not compared")
+    arguments = parser.parse_args()
+    now, before = measured(*arguments.tests, data=arguments.data), allowed()
     for name, package in now.items():
         print(f"{name}: {package}; not reached:", *package.missed, sep="\n  ")
-    if renew:
+    if arguments.tests:
+        return
+    if arguments.renew:
         fallen = {n: min(len(p.missed), before.get(n, len(p.missed))) for n, p in now.items()}
         FILE.write_text(json.dumps(fallen, indent=1, sort_keys=True) + "\n")
     if more := more_missed(now, before):
