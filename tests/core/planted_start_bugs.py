@@ -20,6 +20,7 @@ from abs_core.lookback import LookedBack
 from abs_core.model import Decision, JobState, Shown
 from abs_core.protocol import RunIdentity, Verdict
 from abs_testing.fakes import FakeSink
+from abs_testing.fakes import sink as fake_sink
 from tests.planted import Bug, Plant
 
 DELETED = "another_lineage_from_the_place_of_a_checkpoint_is_refused_unless_the_target_is_empty"
@@ -116,7 +117,13 @@ def raises_the_generation_before_it_looks(plant: Plant) -> None:
     plant(Lookout, "at_start", look_back)
 
 
+def counts_the_handles_of_all_sinks_together(plant: Plant) -> None:
+    """As a mark of an epoch that does not tell the sinks of one target apart."""
+    plant(fake_sink, "number_of", lambda handle: 0)
+
+
 WENT_BACK = "a_target_that_went_back_is_told_at_a_start"
+OF_TWO = "of_two_sinks_in_one_target_that_went_back_the_one_that_lost_rows_is_told"
 
 PLANTED: dict[Bug, tuple[str, str, set[str]]] = {
     mints_what_is_lost: (
@@ -133,6 +140,7 @@ PLANTED: dict[Bug, tuple[str, str, set[str]]] = {
         "append",
         {"a_lineage_may_be_adopted_by_consent_of_its_own"},
     ),
+    counts_the_handles_of_all_sinks_together: ("2pc", "append", {OF_TWO}),
     certifies_nothing: (
         "wal",
         "append",

@@ -143,7 +143,8 @@ def test_a_record_of_what_a_target_shows_at_that_moment_is_found(
 
     def shown(self: HandleCommitter, committables: Sequence[Committable]) -> Sequence[Shown]:
         with self._target.transaction() as db:
-            rows = db.execute("SELECT generation, epoch FROM applied ORDER BY 1, 2").fetchall()
+            query = "SELECT generation, epoch, sink FROM applied ORDER BY 1, 2"
+            rows = db.execute(query).fetchall()
         return [
             replace(each, mark=json.dumps([[*rows[-1], 1]])) for each in right(self, committables)
         ]

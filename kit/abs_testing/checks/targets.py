@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+import secrets
+from collections.abc import Callable, Mapping, Sequence
 
-from abs_core.errors import RegisterLostError, TargetWentBackError
+from abs_core.contracts import Sink, Task
+from abs_core.coordinator import Coordinator, Report
+from abs_core.errors import ConfigError, RegisterLostError, TargetWentBackError
+from abs_core.model import AND, Committable, HandleName, Outcome, Wrote
+from abs_core.protocol import RunIdentity
+from abs_core.several import CompositeCommitter
+from abs_core.sinkmap import STRIDE, number_of
+from abs_testing.behind import CommitterBehind
 from abs_testing.case import JOB, Case, consent_in, raises, rows
 from abs_testing.cuts import Cut, Halted
-from abs_testing.harness import GoingBack
+from abs_testing.engine import QUICK
+from abs_testing.fault_injection import Commit, Wire
+from abs_testing.harness import GoingBack, Row, batch_of
 from abs_testing.rules import going_back, going_back_on_the_way, only
 
 FIRST, SECOND, THIRD, LAST = rows(0, 3), rows(10, 2), rows(20, 4), rows(30, 1)
@@ -94,6 +105,71 @@ def a_register_that_went_back_with_its_checkpoint_is_told_by_the_target(case: Ca
     case.run(adopt=consent_in(error)).epoch(1, LAST)
     case.run().epoch(2, THIRD)
     case.holds(FIRST, LAST, THIRD, when="after register, checkpoint and target were restored")
+
+
+@only(going_back)
+def of_two_sinks_in_one_target_that_went_back_the_one_that_lost_rows_is_told(case: Case) -> None:
+    """Of one job, in one table; each commits by itself, and the next process records both."""
+    _Pair(case).epoch(0, FIRST, SECOND)
+    between = _Between(case)
+    raises(Halted, lambda: _Pair(case, between).epoch(1, LAST, THIRD))
+    later = _Pair(case).coordinator
+    later.begin(2)
+    later.roll_forward()
+    between.back()
+    error = raises(TargetWentBackError, lambda: _Pair(case).coordinator.begin(2))
+    lost = re.findall(r"\(sink (\w+)\) no longer has the (\d+) rows", error.what)
+    assert lost == [("b", "4")], f"sink b alone has lost its rows, 4 of epoch 1: {error.what}"
+    case.holds(FIRST, SECOND, LAST, when="after a target went back between two sinks")
+
+
+class _Between(Wire):
+    """Keeps the target as it is before the second sink's commit, after which the process dies."""
+
+    def __init__(self, case: Case) -> None:
+        super().__init__()
+        self._case = case
+        self.back: Callable[[], None] = lambda: None
+
+    def commit(
+        self, committables: Sequence[Committable], commit: Commit, *, whole: bool = False
+    ) -> Mapping[HandleName, Outcome]:
+        self.back = _saved(self._case)
+        super().commit(committables, commit, whole=whole)
+        raise Halted("after the second sink's commit")
+
+
+class _Pair:
+    """A run of a job with two sinks, a and b, in the target of the case."""
+
+    def __init__(self, case: Case, wire: Wire | None = None) -> None:
+        self._sinks: tuple[Sink, ...] = case.sink(), case.sink()
+        a, b = (sink.committer() for sink in self._sinks)
+        pairs = [([0], a), ([1], b if wire is None else CommitterBehind(b, wire))]
+        named = tuple(zip("ab", (sink.target_id for sink in self._sinks), strict=True))
+        target = AND.join(identity for _, identity in named)
+        self.coordinator = Coordinator(
+            RunIdentity(JOB, "lineage", secrets.token_hex(4), target, sinks=named),
+            case.run().store,
+            CompositeCommitter(pairs, number_of, _gone),
+            co_commit=False,
+            patience=QUICK,
+        )
+
+    def epoch(self, epoch: int, *parts: Sequence[Row]) -> None:
+        """One task for each sink, then the commit."""
+        state, _ = self.coordinator.begin(epoch)
+        shares = []
+        for number, (sink, part) in enumerate(zip(self._sinks, parts, strict=True)):
+            who = state.register, JOB, state.generation
+            writer = sink.writer(Task(*who, epoch, number * STRIDE, secrets.token_hex(6)))
+            writer.write(batch_of(part))
+            shares.append(Wrote(len(part), writer.pre_commit()))
+        self.coordinator.commit(Report(epoch, shares, None))
+
+
+def _gone(number: int, committable: Committable) -> ConfigError:
+    return ConfigError(f"There is no sink {number}.", remedy="this is a defect of the check.")
 
 
 def _saved(case: Case) -> Callable[[], None]:

@@ -25,6 +25,7 @@ from abs_core.model import (
 )
 from abs_core.protocol import sweepable
 from abs_core.routing import ByProtocol, NothingToCommit
+from abs_core.sinkmap import number_of
 from abs_testing.fakes.target import FakeRegister, FakeTarget, read, swap
 from abs_testing.fakes.writers import WRITERS, drop, upsert
 
@@ -72,20 +73,21 @@ class HandleCommitter(Committer):
                     db.execute("DELETE FROM marker WHERE handle = ?", [str(name)])
 
     def shown(self, committables: Sequence[Committable]) -> Sequence[Shown]:
-        """See ``Committer``: how many handles of the epoch's the rows' own table must have."""
-        counts = Counter((c.handle.generation, c.handle.epoch) for c in committables)
+        """See ``Committer``: how many handles of epoch and sink the rows' own table must have."""
+        names = (committable.handle for committable in committables)
+        counts = Counter((name.generation, name.epoch, number_of(name)) for name in names)
         mark = json.dumps([[*position, count] for position, count in counts.items()])
         return [Shown(0, sum(c.rows for c in committables), mark)]
 
     def look_back(self, past: Past) -> Sequence[LookedBack]:
-        query = "SELECT generation, epoch FROM applied WHERE register = ?"
+        query = "SELECT generation, epoch, sink FROM applied WHERE register = ?"
         with self._target.transaction() as db:
             applied = Counter(db.execute(query, [past.register]).fetchall())
 
         def is_there(mark: str) -> bool:
-            return all(applied[g, epoch] >= count for g, epoch, count in json.loads(mark))
+            return all(applied[tuple(place)] >= count for *place, count in json.loads(mark))
 
-        last = max(applied, default=past.decided)
+        last = max(((generation, epoch) for generation, epoch, _ in applied), default=past.decided)
         ahead = [LookedBack(0, ahead=last)] if last > past.decided else []
         return [*compared(past, is_there, "It has none of their handles."), *ahead]
 
@@ -101,8 +103,8 @@ class HandleCommitter(Committer):
 
     def _apply(self, db: sqlite3.Connection, committable: Committable) -> None:
         name, handle = committable.handle, str(committable.handle)
-        place = name.register, name.generation, name.epoch
-        db.execute("INSERT INTO applied VALUES (?, ?, ?)", place)
+        place = name.register, name.generation, name.epoch, number_of(name)
+        db.execute("INSERT INTO applied VALUES (?, ?, ?, ?)", place)
         if self._keyed:
             staged = db.execute("SELECT id, value FROM staged WHERE handle = ?", [handle])
             upsert(db, staged.fetchall())

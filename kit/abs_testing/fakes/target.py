@@ -17,7 +17,8 @@ from abs_core.registers import check_finished, others_among
 _DATA = """
 CREATE TABLE IF NOT EXISTS data (id INTEGER, value TEXT);
 CREATE INDEX IF NOT EXISTS data_by_id ON data (id);
-CREATE TABLE IF NOT EXISTS applied (register TEXT, generation INTEGER, epoch INTEGER);
+CREATE TABLE IF NOT EXISTS applied
+    (register TEXT, generation INTEGER, epoch INTEGER, sink INTEGER);
 """
 _STATE = """
 CREATE TABLE IF NOT EXISTS {at}staged (handle TEXT, id INTEGER, value TEXT);

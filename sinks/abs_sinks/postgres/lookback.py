@@ -20,11 +20,13 @@ from psycopg import Connection, sql
 
 from abs_core.lookback import LookedBack, Past, Position, compared, reading_mark
 from abs_core.model import Committable, HandleName, JobState, Shown
+from abs_core.sinkmap import STRIDE, number_of
 from abs_core.strictjson import fields, of, parse, text, whole
 from abs_sinks.postgres.prepared import SCHEMA
 
 _MARKERS = """
-select generation, epoch, count(*) from {marker} where register = {register} group by 1, 2
+select generation, epoch, partition / {stride}, count(*) from {marker}
+ where register = {register} group by 1, 2, 3
 """
 
 _PREPARED = """
@@ -33,7 +35,10 @@ select gid from pg_prepared_xacts where database = current_database() and starts
 
 
 _MARK = "markers"
-_ROW, _REGISTER = "row", "register"
+_SINKS, _ROW, _REGISTER = "sinks", "row", "register"
+
+Counts = Mapping[tuple[int, int, int], int]
+"""How many markers there are of a generation, an epoch and a sink."""
 
 _HAS_ROW = """
 select exists (select from {table} where job = {job} and state ->> 'register' = {register})
@@ -42,26 +47,40 @@ select exists (select from {table} where job = {job} and state ->> 'register' = 
 
 @dataclass(frozen=True, slots=True)
 class Markers:
-    """The markers of an epoch: how many, and in which state schema."""
+    """The markers of an epoch: how many, and in which state schema.
+
+    Args:
+        sinks: numbers of the sinks whose handles they are; empty: of all, by an older release.
+    """
 
     position: Position
     count: int
     schema: str
+    sinks: tuple[int, ...]
 
     def to_text(self) -> str:
-        return json.dumps({_MARK: [*self.position, self.count, self.schema], **self._of_batch()})
+        values = {_MARK: [*self.position, self.count, self.schema], _SINKS: self.sinks}
+        return json.dumps({**values, **self._of_batch()})
 
     def _of_batch(self) -> dict[str, object]:
         return {}
 
-    def are_in(self, connection: Connection[Any], counts: Mapping[Position, int]) -> bool:
+    def are_in(self, connection: Connection[Any], counts: Counts) -> bool:
         """Whether the database still has them.
 
         Args:
             counts: of the job's own markers.
         """
         # Markers of earlier epochs are deleted: a later one stands for them.
-        return self.position < _top(counts) or self.count <= counts.get(self.position, 0)
+        return self.position < _top(counts) or self._are_counted(counts)
+
+    def _are_counted(self, counts: Counts) -> bool:
+        # Of its sinks alone: others of the job may have committed more of the epoch here.
+        return self.count <= sum(
+            number
+            for (generation, epoch, sink), number in counts.items()
+            if (generation, epoch) == self.position and (not self.sinks or sink in self.sinks)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +92,8 @@ class BatchMarkers(Markers):
     def _of_batch(self) -> dict[str, object]:
         return {_REGISTER: self.register}
 
-    def are_in(self, connection: Connection[Any], counts: Mapping[Position, int]) -> bool:
-        counts = _counts(connection, self.schema, self.register)
-        return self.count <= counts.get(self.position, 0)
+    def are_in(self, connection: Connection[Any], counts: Counts) -> bool:
+        return self._are_counted(_counts(connection, self.schema, self.register))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +106,7 @@ class BatchRow(Markers):
     def _of_batch(self) -> dict[str, object]:
         return {_ROW: [self.register, self.job]}
 
-    def are_in(self, connection: Connection[Any], counts: Mapping[Position, int]) -> bool:
+    def are_in(self, connection: Connection[Any], counts: Counts) -> bool:
         table = sql.Identifier(self.schema, "register")
         query = sql.SQL(_HAS_ROW).format(table=table, job=self.job, register=self.register)
         try:
@@ -106,13 +124,18 @@ def read(mark: str) -> Markers:
     with reading_mark("PostgreSQL"):
         values = fields(parse(mark))
         generation, epoch, number, schema = of(list, values[_MARK])
-        position, count = (whole(generation), whole(epoch)), whole(number)
+        sinks = tuple(map(whole, of(list, values.get(_SINKS, []))))
+        markers = Markers((whole(generation), whole(epoch)), whole(number), text(schema), sinks)
         if _ROW in values:
             register, job = of(list, values[_ROW])
-            return BatchRow(position, count, text(schema), text(register), text(job))
+            return BatchRow(*_fields(markers), text(register), text(job))
         if _REGISTER in values:
-            return BatchMarkers(position, count, text(schema), text(values[_REGISTER]))
-        return Markers(position, count, text(schema))
+            return BatchMarkers(*_fields(markers), text(values[_REGISTER]))
+        return markers
+
+
+def _fields(markers: Markers) -> tuple[Position, int, str, tuple[int, ...]]:
+    return markers.position, markers.count, markers.schema, markers.sinks
 
 
 def shown(committables: Sequence[Committable], stateschema: str) -> list[Shown]:
@@ -126,14 +149,14 @@ def shown(committables: Sequence[Committable], stateschema: str) -> list[Shown]:
         return []
     # A decision may name handles of earlier epochs, too.
     last = max((c.handle.generation, c.handle.epoch) for c in committables)
-    count = sum((c.handle.generation, c.handle.epoch) == last for c in committables)
+    handles = [c.handle for c in committables if (c.handle.generation, c.handle.epoch) == last]
     rows = sum(committable.rows for committable in committables)
     if schema is None:
-        markers: Markers = BatchRow(last, 0, stateschema, handle.register, handle.job)
-    elif is_batch:
-        markers = BatchMarkers(last, count, schema, handle.register)
+        markers: Markers = BatchRow(last, 0, stateschema, (), handle.register, handle.job)
     else:
-        markers = Markers(last, count, schema)
+        markers = Markers(last, len(handles), schema, tuple(sorted({*map(number_of, handles)})))
+        if is_batch:
+            markers = BatchMarkers(*_fields(markers), handle.register)
     return [Shown(0, rows, markers.to_text())]
 
 
@@ -162,16 +185,17 @@ def look_back(connection: Connection[Any], schema: str, past: Past) -> list[Look
     return [*looks, LookedBack(0, ahead=ahead)] if ahead > past.decided else looks
 
 
-def _counts(connection: Connection[Any], schema: str, register: str) -> dict[Position, int]:
-    query = sql.SQL(_MARKERS).format(marker=sql.Identifier(schema, "marker"), register=register)
+def _counts(connection: Connection[Any], schema: str, register: str) -> Counts:
+    marker = sql.Identifier(schema, "marker")
+    query = sql.SQL(_MARKERS).format(marker=marker, register=register, stride=STRIDE)
     try:
-        return {(generation, epoch): n for generation, epoch, n in connection.execute(query)}
+        return {(g, epoch, sink): count for g, epoch, sink, count in connection.execute(query)}
     except psycopg.errors.UndefinedTable:
         return {}
 
 
-def _top(counts: Mapping[Position, int]) -> Position:
-    return max(counts, default=(0, -1))
+def _top(counts: Counts) -> Position:
+    return max(((generation, epoch) for generation, epoch, _ in counts), default=(0, -1))
 
 
 def _prepared(connection: Connection[Any], past: Past) -> list[Position]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
+from abs_clients.delta.log import DeltaSnapshot
 from abs_core.lookback import EPOCHS
 from abs_core.model import TOGETHER, Committable, Outcome
 from abs_sinks.lake import committer as lake
@@ -14,7 +16,7 @@ from abs_sinks.lake.table import Mark
 from abs_testing import run_check
 from abs_testing.checks import CHECKS
 from tests.planted import Bug, Plant, planted
-from tests.sinks.lake.conftest import TableOpener
+from tests.sinks.lake.conftest import TableOpener, in_folder
 
 
 def commits_without_looking(plant: Plant) -> None:
@@ -65,3 +67,23 @@ def test_a_planted_defect_is_found_by_a_rule(bug: Bug, opener: TableOpener) -> N
     (check,) = (check for check in CHECKS if check.rule == RULES[bug])
     with planted(bug):
         run_check(opener, check)
+
+
+def test_a_commit_that_is_found_by_job_and_epoch_alone_is_found_by_a_rule(tmp_path: Path) -> None:
+    """As Delta's was: of two sinks in one table both were told as lost, and repaired."""
+
+    def by_job_and_epoch(self: DeltaSnapshot, mark: Mark) -> str | None:
+        commits = self._commits(16)
+        return next((str(c["version"]) for c in commits if mark.told.items() <= c.items()), None)
+
+    (check,) = (check for check in CHECKS if check.rule == OF_TWO)
+    with planted((DeltaSnapshot, "place_of", by_job_and_epoch), match="sink b alone"):
+        run_check(in_folder("delta", tmp_path), check)
+
+
+OF_TWO = "of_two_sinks_in_one_target_that_went_back_the_one_that_lost_rows_is_told"
+
+
+def test_each_sink_of_a_table_is_told_by_itself(opener: TableOpener) -> None:
+    (check,) = (check for check in CHECKS if check.rule == OF_TWO)
+    assert run_check(opener, check)

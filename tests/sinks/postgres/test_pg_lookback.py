@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from urllib.parse import urlsplit
 
 import psycopg
@@ -20,8 +21,9 @@ from abs_services import PostgresService
 from abs_sinks.postgres import PostgresSink, lookback
 from abs_sinks.postgres.register import PostgresRegister
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, Variant, open_table
-from abs_testing import SCHEMA
+from abs_testing import SCHEMA, run_check
 from abs_testing.case import JOB, Case, consent_in, raises, rows
+from abs_testing.checks import CHECKS
 from abs_testing.engine import Run, committables_of
 from tests.planted import planted
 
@@ -199,3 +201,21 @@ def test_markers_of_a_repair_that_are_looked_for_as_the_jobs_own_are_found(datab
 
     with planted((lookback, "shown", as_the_jobs), by=(AssertionError, pytest.fail.Exception)):
         repaired_and_restored_again(database, "2pc-append-foreign-register", elsewhere=True)
+
+
+def of_two(url: str) -> None:
+    (check,) = (check for check in CHECKS if check.rule.startswith("of_two_sinks_in_one_target"))
+    opener = partial(open_table, url, VARIANTS["2pc-append-foreign-register"])
+    assert run_check(opener, check)
+
+
+def test_of_two_sinks_in_one_database_the_one_that_lost_rows_is_told(database: str) -> None:
+    of_two(database)
+
+
+def test_markers_of_another_sink_that_stand_for_those_that_are_gone_are_found(
+    database: str,
+) -> None:
+    """As every release did: sinks that share no transaction commit one after the other."""
+    with planted((lookback, "number_of", lambda handle: 0), (lookback, "STRIDE", 2**31 - 1)):
+        of_two(database)
