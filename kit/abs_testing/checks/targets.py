@@ -161,8 +161,8 @@ class _Pair:
         state, _ = self.coordinator.begin(epoch)
         shares = []
         for number, (sink, part) in enumerate(zip(self._sinks, parts, strict=True)):
-            who = state.register, JOB, state.generation
-            writer = sink.writer(Task(*who, epoch, number * STRIDE, secrets.token_hex(6)))
+            place, attempt = number * STRIDE, secrets.token_hex(6)
+            writer = sink.writer(Task(state.register, JOB, state.generation, epoch, place, attempt))
             writer.write(batch_of(part))
             shares.append(Wrote(len(part), writer.pre_commit()))
         self.coordinator.commit(Report(epoch, shares, None))

@@ -125,17 +125,13 @@ def read(mark: str) -> Markers:
         values = fields(parse(mark))
         generation, epoch, number, schema = of(list, values[_MARK])
         sinks = tuple(map(whole, of(list, values.get(_SINKS, []))))
-        markers = Markers((whole(generation), whole(epoch)), whole(number), text(schema), sinks)
+        position, count, place = (whole(generation), whole(epoch)), whole(number), text(schema)
         if _ROW in values:
             register, job = of(list, values[_ROW])
-            return BatchRow(*_fields(markers), text(register), text(job))
+            return BatchRow(position, count, place, sinks, text(register), text(job))
         if _REGISTER in values:
-            return BatchMarkers(*_fields(markers), text(values[_REGISTER]))
-        return markers
-
-
-def _fields(markers: Markers) -> tuple[Position, int, str, tuple[int, ...]]:
-    return markers.position, markers.count, markers.schema, markers.sinks
+            return BatchMarkers(position, count, place, sinks, text(values[_REGISTER]))
+        return Markers(position, count, place, sinks)
 
 
 def shown(committables: Sequence[Committable], stateschema: str) -> list[Shown]:
@@ -150,13 +146,14 @@ def shown(committables: Sequence[Committable], stateschema: str) -> list[Shown]:
     # A decision may name handles of earlier epochs, too.
     last = max((c.handle.generation, c.handle.epoch) for c in committables)
     handles = [c.handle for c in committables if (c.handle.generation, c.handle.epoch) == last]
+    sinks = tuple(sorted({*map(number_of, handles)}))
     rows = sum(committable.rows for committable in committables)
     if schema is None:
         markers: Markers = BatchRow(last, 0, stateschema, (), handle.register, handle.job)
+    elif is_batch:
+        markers = BatchMarkers(last, len(handles), schema, sinks, handle.register)
     else:
-        markers = Markers(last, len(handles), schema, tuple(sorted({*map(number_of, handles)})))
-        if is_batch:
-            markers = BatchMarkers(*_fields(markers), handle.register)
+        markers = Markers(last, len(handles), schema, sinks)
     return [Shown(0, rows, markers.to_text())]
 
 
