@@ -18,7 +18,7 @@ from abs_audit.contracts import PLACE, Relation
 from abs_audit.families import Family, Type
 from abs_audit.progress import streamed
 from abs_audit.textfiles import csv_batches, csv_columns, json_batches, json_columns, text_schema
-from abs_clients.s3.location import is_hidden
+from abs_clients.hidden import is_hidden
 from abs_core.errors import AbsError, DataError, OptionError, SchemaError, UnavailableError
 
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"

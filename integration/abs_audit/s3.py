@@ -21,8 +21,9 @@ from abs_audit.families import Type
 from abs_audit.files import Files
 from abs_audit.locate import without_table
 from abs_audit.report import LeftBehind, Pending
+from abs_clients.hidden import is_hidden
 from abs_clients.s3.errors import code_of, to_abs_error
-from abs_clients.s3.location import Location, is_hidden
+from abs_clients.s3.location import Location
 from abs_clients.s3.objects import OBJECTS, UPLOADS, pages
 from abs_core.errors import ConfigError, OptionError
 from abs_core.model import HandleName, JobState

@@ -65,12 +65,3 @@ class Location:
     def within(self, *names: str) -> Location:
         """A folder in it."""
         return Location(self.bucket, self.key(*names))
-
-
-def is_hidden(name: str) -> bool:
-    """Whether Spark skips files and folders of this name."""
-    return (
-        (name.startswith("_") and "=" not in name)
-        or name.startswith(".")
-        or (name.endswith("._COPYING_"))
-    )

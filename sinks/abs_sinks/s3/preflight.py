@@ -12,9 +12,10 @@ from typing import Any
 from awscrt.checksums import crc64nvme
 from botocore.exceptions import ClientError
 
+from abs_clients.hidden import is_hidden
 from abs_clients.s3.client import client
 from abs_clients.s3.errors import code_of, status_of, translate_errors
-from abs_clients.s3.location import Location, is_hidden
+from abs_clients.s3.location import Location
 from abs_clients.s3.objects import Objects
 from abs_core.errors import RefusedError
 from abs_core.model import Finding

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from abs_clients.s3.location import is_hidden
+from abs_clients.hidden import is_hidden
 
 _SIGNS = r"*?\[\]{},!^\\-"
 _PLAIN = rf"(?:\\[{_SIGNS}]|[^*?\[{{\\]|\\)*"

@@ -1,0 +1,12 @@
+"""Names that readers of a folder skip, in a bucket or on a disk."""
+
+from __future__ import annotations
+
+
+def is_hidden(name: str) -> bool:
+    """Whether Spark skips files and folders of this name."""
+    return (
+        (name.startswith("_") and "=" not in name)
+        or name.startswith(".")
+        or (name.endswith("._COPYING_"))
+    )
