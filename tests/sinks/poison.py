@@ -151,7 +151,8 @@ def _in_topic(id_: int, bad: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _in_folder(id_: int, bad: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {"id": id_, "value": "t", "folder": "f", **bad}
+    # Several folders, in another order than the rows.
+    return {"id": id_, "value": "t", "folder": f"f{-id_ % 3}", "day": id_ % 2, **bad}
 
 
 RECIPES = {
@@ -198,12 +199,19 @@ RECIPES = {
         ),
     ),
     "s3": Recipe(
-        pa.schema([("id", pa.int64()), ("value", pa.string()), ("folder", pa.string())]),
+        pa.schema(
+            [
+                *[("id", pa.int64()), ("value", pa.string())],
+                *[("folder", pa.string()), ("day", pa.date32())],
+            ]
+        ),
         _in_folder,
         (
             ("nul-character", {"value": "a\0b"}),
             ("encoding", {"value": b"\xff"}),
             ("too-long", {"folder": "x" * 1100}),
+            ("encoding", {"folder": b"\xff"}),
+            ("out-of-range", {"day": 2**30}),
         ),
     ),
 }
@@ -337,7 +345,7 @@ def topic(bootstrap: str, cell: Cell) -> Iterator[Poisoned]:
 def folder(path: str, given: Mapping[str, str], cell: Cell) -> Iterator[Poisoned]:
     place = f"{path}/{secrets.token_hex(4)}"
     with buried_folder(place, {**given, "protocol": cell.protocol}) as harness:
-        options: S3Options = replace(harness.options, partitionby=("folder",))
+        options: S3Options = replace(harness.options, partitionby=("folder", "day"))
         made: Any = harness
         made.use(options)
         made.own_register = cell.own_register

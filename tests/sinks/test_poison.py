@@ -8,6 +8,8 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from signal import SIGKILL
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from abs_core.crash import CrashPoint
@@ -16,6 +18,8 @@ from abs_services import S3Service
 from abs_sinks.deadletters import writer
 from abs_sinks.deadletters.letter import why_bad
 from abs_sinks.postgres.letters import copy_with_letters
+from abs_sinks.refusals import BadValuesError
+from abs_sinks.s3 import partitions
 from abs_testing.case import JOB, within
 from abs_testing.check_crashes import ForkServer
 from abs_testing.crash_child import DONE
@@ -144,3 +148,26 @@ def test_poison_that_is_dropped_is_found(opener: Opener, name: str) -> None:
 def _lived(target: Poisoned, cell: Cell, life: PoisonedLife) -> None:
     life.live()
     check(target, cell, "after a job of one process")
+
+
+@pytest.mark.parametrize("name", ["s3-2pc"])
+def test_a_bad_folder_by_which_another_row_is_buried_is_found(opener: Opener, name: str) -> None:
+    """As it was: positions among the folders were taken for those of the rows."""
+    right = partitions.Partitioning.split
+
+    def split(
+        self: partitions.Partitioning, batch: pa.RecordBatch
+    ) -> Iterator[tuple[str, pa.RecordBatch]]:
+        try:
+            yield from right(self, batch)
+        except BadValuesError as error:
+            error.rows = None if error.rows is None else np.arange(len(error.rows))
+            raise
+
+    cell = CELLS[name]
+    with (
+        opener(cell) as target,
+        life_of(target, cell) as life,
+        planted((partitions.Partitioning, "split", split), by=(AssertionError, AbsError)),
+    ):
+        _lived(target, cell, life)
