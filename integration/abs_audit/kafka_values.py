@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime, time
+from decimal import Decimal
 from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pyarrow as pa
 from duckdb import DuckDBPyConnection
@@ -15,7 +18,7 @@ from abs_audit.carry import types_of
 from abs_audit.contracts import PLACE
 from abs_audit.families import Family, Type
 from abs_audit.textfiles import as_text, json_objects, text_schema
-from abs_clients.avro.schema import arrow_type
+from abs_clients.avro.schema import Node, arrow_type, member, widened
 from abs_clients.avro.settings import RegistrySettings
 from abs_core.errors import ConfigError, DataError, SchemaError
 
@@ -136,18 +139,27 @@ class AvroValues(Values):
     def columns(
         self, connection: DuckDBPyConnection, batches: Iterable[Sequence[Any]]
     ) -> Mapping[str, Type]:
-        return types_of(connection.from_arrow(pa.schema(self._fields).empty_table()), self.name)
+        types = types_of(connection.from_arrow(pa.schema(self._fields).empty_table()), self.name)
+        # The deserializer reads them as values, whose letters have no case.
+        uuids = (f.name for f in self._newest.node.fields if _logical(f.node) == "uuid")
+        return {**types, **dict.fromkeys(uuids, Type(Family.UUID))}
 
     def schema(self, names: Sequence[str]) -> pa.Schema:
         return pa.schema([*self._fields, pa.field(PLACE, pa.string())])
 
     def batch(self, records: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
-        rows = [{**self._decoded(record), PLACE: _place(record)} for record in records]
+        decoded = [self._decoded(record) for record in records]
+        places = list(map(_place, records))
         try:
+            node = self._newest.node
+            rows = [
+                {**in_members(node, value), PLACE: place}
+                for value, place in zip(decoded, places, strict=True)
+            ]
             return pa.RecordBatch.from_pylist(rows, schema=schema)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, OverflowError) as error:
             raise DataError(
-                f"{self.name}: a value between {rows[0][PLACE]} and {rows[-1][PLACE]} does not fit its "
+                f"{self.name}: a value between {places[0]} and {places[-1]} does not fit its "
                 f"column: {error}.",
                 remedy="audit the topic as bytes (?value=raw).",
             ) from error
@@ -198,6 +210,66 @@ class AvroValues(Values):
                 "program, or its schema was deleted.",
             ) from error
         return fields
+
+
+def in_members(node: Node, value: Any) -> Any:
+    """A value as the deserializer gives it, as one of ``arrow_type``: unions in members, UUIDs as text.
+
+    Raises:
+        TypeError: it may be of several types of a union.
+    """
+    if value is None:
+        return None
+    match node.kind:
+        case "union":
+            if (one := widened(node)) is not None:
+                return in_members(one, value)
+            branches = node.branches
+            fitting = [n for n, branch in enumerate(branches) if _fits(branch, value)]
+            if len(fitting) != 1:
+                raise TypeError(
+                    f"it may be {len(fitting)} of {', '.join(b.shown for b in branches)}"
+                )
+            return {member(fitting[0]): in_members(branches[fitting[0]], value)}
+        case "record":
+            return {field.name: in_members(field.node, value[field.name]) for field in node.fields}
+        case "array":
+            return [in_members(node.inner[0], item) for item in value]
+        case "map":
+            return [(key, in_members(node.inner[0], item)) for key, item in value.items()]
+    return str(value) if isinstance(value, UUID) else value
+
+
+def _logical(node: Node) -> str | None:
+    one = widened(node)
+    return None if one is None else one.logical
+
+
+_PYTHON: dict[str, type] = {
+    **dict.fromkeys(("string", "enum"), str),
+    **dict.fromkeys(("bytes", "fixed"), bytes),
+    **dict.fromkeys(("int", "long"), int),
+    **dict.fromkeys(("float", "double"), float),
+    **dict.fromkeys(("record", "map"), dict),
+    **dict.fromkeys(("time-millis", "time-micros"), time),
+    "array": list,
+    "boolean": bool,
+    "decimal": Decimal,
+    "date": date,
+    "uuid": UUID,
+}
+
+
+def _fits(branch: Node, value: Any) -> bool:
+    """Whether a value that is decoded may be of this type of a union."""
+    kind = _PYTHON.get(branch.logical or branch.kind, datetime)
+    if type(value) is not kind:
+        return False
+    if kind is datetime:
+        return (value.tzinfo is None) == str(branch.logical).startswith("local")
+    if branch.kind == "record":
+        return {field.name for field in branch.fields} == value.keys()
+    return branch.kind != "enum" or value in branch.symbols
 
 
 def _as_bytes(column: pa.Array) -> pa.Array:

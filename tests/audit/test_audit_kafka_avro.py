@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+import io
 import json
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -16,12 +18,17 @@ from confluent_kafka import Producer
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from hypothesis import given
+from hypothesis import strategies as st
 
 from abs_audit import Files, Report, audit, relation
+from abs_audit.kafka_values import in_members
+from abs_clients.avro.schema import arrow_type, parsed
 from abs_core.errors import ConfigError, DataError, OptionError
 from abs_services import KafkaService
 from abs_services.registry import StandIn
 from tests.audit.conftest import BY_ID
+from tests.clients.avro.schemas import records, to_write, values
 
 pytestmark = pytest.mark.services
 
@@ -33,6 +40,8 @@ FIELDS: list[dict[str, Any]] = [
     {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
     {"name": "day", "type": {"type": "int", "logicalType": "date"}},
     {"name": "raw", "type": "bytes"},
+    {"name": "uuid", "type": {"type": "string", "logicalType": "uuid"}},
+    {"name": "either", "type": ["null", "string", "long"]},
     {"name": "tags", "type": {"type": "array", "items": "string"}},
     {
         "name": "inner",
@@ -49,6 +58,8 @@ COLUMNS = pa.schema(
         ("at", pa.timestamp("us", "UTC")),
         ("day", pa.date32()),
         ("raw", pa.binary()),
+        ("uuid", pa.string()),
+        ("either", pa.struct([("member0", pa.string()), ("member1", pa.int64())])),
         ("tags", pa.list_(pa.string())),
         ("inner", pa.struct([("n", pa.int32())])),
     ]
@@ -63,12 +74,21 @@ def row(number: int) -> dict[str, Any]:
         "at": dt.datetime(2026, 11, 27, 1, 2, 3, number, dt.UTC),
         "day": dt.date(2026, 11, number + 1),
         "raw": bytes([number, 0]),
+        "uuid": f"00000000-0000-4000-8000-00000000000{'aB'[number % 2]}",
+        "either": [None, "a", number][number % 3],
         "tags": ["a"] * number,
         "inner": {"n": -number},
     }
 
 
 ROWS = [row(number) for number in range(8)]
+
+
+def as_columns(value: dict[str, Any]) -> dict[str, Any]:
+    """The row as Arrow has it."""
+    either = value["either"]
+    members = {"member0": either} if isinstance(either, str) else {"member1": either}
+    return {**value, "either": None if either is None else members}
 
 
 class Topic:
@@ -92,7 +112,7 @@ class Topic:
 
     def audit(self) -> Report:
         expected = self.folder / "expected.parquet"
-        pq.write_table(pa.Table.from_pylist(ROWS, COLUMNS), expected)
+        pq.write_table(pa.Table.from_pylist(list(map(as_columns, ROWS)), COLUMNS), expected)
         config = self.folder / "client.properties"
         config.write_text(f"client.id=audit\nregistry.url={self.registry.url}\n")
         url = f"kafka://{self.bootstrap}/{self.name}?value=avro&config={config}"
@@ -113,6 +133,27 @@ def test_every_type_is_compared_by_value_and_older_records_by_the_newest_schema(
     there.send(NEWER, *ROWS[4:])
     report = there.audit()
     assert report.clean, report.reasons
+
+
+@given(st.data())
+def test_a_decoded_value_is_that_of_the_columns_unless_a_union_leaves_it_open(
+    data: st.DataObject,
+) -> None:
+    schema = data.draw(records())
+    node = parsed(json.dumps(schema))
+    value = pa.array([data.draw(values(node))], arrow_type(node)).to_pylist()[0]
+    stream = io.BytesIO()
+    by_fastavro = fastavro.parse_schema(schema)
+    fastavro.schemaless_writer(stream, by_fastavro, to_write(node, value))
+    stream.seek(0)
+    decoded = fastavro.schemaless_reader(stream, by_fastavro, None)
+    members, open_ = None, ""
+    try:
+        members = in_members(node, decoded)
+    except TypeError as error:
+        open_ = str(error)
+    assert "it may be 0 of" not in open_
+    assert open_ or pa.array([members], arrow_type(node)).to_pylist()[0] == value
 
 
 def test_a_changed_field_is_named_with_its_place(there: Topic) -> None:
