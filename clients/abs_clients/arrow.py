@@ -188,10 +188,8 @@ def cast_plain(
     while isinstance(array.type, pa.BaseExtensionType):
         array = array.storage
     kind = array.type
-    if pa.types.is_run_end_encoded(kind):
-        return cast_plain(pc.run_end_decode(array), to, path, leaf)
-    if pa.types.is_dictionary(kind):
-        return cast_plain(array.dictionary_decode(), to, path, leaf)
+    if pa.types.is_run_end_encoded(kind) or pa.types.is_dictionary(kind):
+        return cast_plain(decoded(array), to, path, leaf)
     if kind.equals(to) and leaf is None:
         return array
     if is_list(kind) and is_list(to):
@@ -206,6 +204,20 @@ def cast_plain(
     if pa.types.is_map(kind) and pa.types.is_map(to):
         return _cast_map(array, to, path, leaf)
     return (leaf or cast_leaf)(array, to, path)
+
+
+def decoded(array: pa.Array) -> pa.Array:
+    """The values of a dictionary's places, or of runs: Arrow 26 repeats no views."""
+    runs = pa.types.is_run_end_encoded(array.type)
+    try:
+        return pc.run_end_decode(array) if runs else array.dictionary_decode()
+    except pa.ArrowNotImplementedError:
+        values = array.values if runs else array.dictionary
+        values = cast_plain(values, plain_type(values.type))
+        if runs:
+            made = pa.RunEndEncodedArray.from_arrays(array.run_ends, values)
+            return pc.run_end_decode(made.slice(array.offset, len(array)))
+        return pa.DictionaryArray.from_arrays(array.indices, values).dictionary_decode()
 
 
 def cast_leaf(array: pa.Array, to: pa.DataType, path: str) -> pa.Array:
@@ -263,6 +275,20 @@ def list_parts(array: pa.Array) -> tuple[npt.NDArray[np.int64], pa.Array]:
     lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
     # ``flatten`` gives the values of the lists that are not null, in order.
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), array.flatten()
+
+
+def taken(rows: pa.RecordBatch, places: pa.Array) -> pa.RecordBatch:
+    """The rows at these places, in this order, in any layout: Arrow 26 takes none of views and runs."""
+    try:
+        return rows.take(places)
+    except pa.ArrowNotImplementedError:
+        if not len(places):
+            return rows.slice(0, 0)
+        numbers = places.to_numpy(zero_copy_only=False)
+        starts = np.flatnonzero(np.diff(numbers, prepend=-2) != 1)
+        ends = [*starts[1:], len(numbers)]
+        parts = [rows.slice(numbers[a], b - a) for a, b in zip(starts, ends, strict=True)]
+        return pa.Table.from_batches(parts, rows.schema).combine_chunks().to_batches()[0]
 
 
 def can_cast(arrow: pa.DataType, to: pa.DataType) -> bool:

@@ -136,7 +136,7 @@ class CheckingWriter(CountingWriter):
                 with offering(None, self.offers):
                     raise bad.error(batch, self._rows) from None
             self._put_aside(letters, batch, bad)
-            batch = batch.filter(pa.array(bad.which < 0))
+            batch = bad.others(batch)
             if not batch.num_rows:
                 return
             checked = self._checked(batch)

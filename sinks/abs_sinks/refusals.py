@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from abs_clients.arrow import taken
 from abs_clients.buffers import Array, bytes_of
 from abs_core.errors import RowError
 
@@ -107,6 +108,10 @@ class BadRows:
         """True for bad rows; one value for each row of the batch."""
         return pa.array(self.which >= 0)
 
+    def others(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The good rows of the batch that was checked."""
+        return taken(batch, pa.array(np.flatnonzero(self.which < 0)))
+
     def error(
         self,
         batch: pa.RecordBatch | pa.Table,
@@ -143,7 +148,7 @@ def find_bad_rows(batch: pa.RecordBatch | pa.Table, check: Callable[[Any], objec
     while waiting:
         rows = waiting.pop()
         try:
-            check(batch if len(rows) == batch.num_rows else batch.take(pa.array(rows)))
+            check(batch if len(rows) == batch.num_rows else taken(batch, pa.array(rows)))
         except BadValuesError as error:
             if error.rows is None and len(rows) > 1:
                 waiting += np.array_split(rows, 2)
@@ -181,6 +186,24 @@ def refuse(reason: Reason, bad: pa.BooleanArray | Array) -> None:
         bad = bad.fill_null(False).to_numpy(zero_copy_only=False)
     if bad.any():
         raise BadValuesError(reason, np.flatnonzero(bad))
+
+
+@contextmanager
+def converting(column: str, to: str) -> Iterator[None]:
+    """Refuse the rows with values that Arrow cannot convert; it does not say which they are.
+
+    Args:
+        to: the type, for people.
+
+    Raises:
+        BadValuesError: there is one at least.
+    """
+    try:
+        yield
+    except pa.ArrowException:
+        why, remedy = f"cannot be converted to {to}", "correct or cast them in Spark"
+        reason = Reason(Code.NOT_CONVERTIBLE, column, why, remedy)
+        raise BadValuesError(reason, None) from None  # Arrow's text shows the value
 
 
 @contextmanager

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from abs_clients.arrow import is_bytes, is_list, is_text, list_parts
+from abs_clients.arrow import decoded, is_bytes, is_list, is_text, list_parts
 from abs_clients.buffers import values_of
 from abs_core.rowdigest import RowDigest
 
@@ -35,6 +35,7 @@ _LONG = 128
 _MASKS = np.array([(1 << 8 * left) - 1 for left in range(9)], np.uint64)
 """Masks for the last word of a text, by the number of its bytes left."""
 
+_DAY_MS = 86_400_000
 _PER_MICROSECOND = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _BIG_DECIMAL = pa.decimal256(76, 38)
 """Holds every decimal of 38 digits, at any scale."""
@@ -71,10 +72,8 @@ def _hash_any(array: pa.Array) -> Hashes:
     types, kind = pa.types, array.type
     if isinstance(kind, pa.BaseExtensionType):
         return hash_values(array.storage)
-    if types.is_dictionary(kind):
-        return hash_values(array.dictionary_decode())
-    if types.is_run_end_encoded(kind):
-        return hash_values(pc.run_end_decode(array))
+    if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
+        return hash_values(decoded(array))
     if types.is_null(kind):
         return np.full(len(array), _NULL)
     if types.is_nested(kind):
@@ -95,8 +94,7 @@ def _hash_any(array: pa.Array) -> Hashes:
         return _hash_times(array)
     if is_text(kind) or is_bytes(kind) or pa.types.is_fixed_size_binary(kind):
         return _hash_bytes(array.cast(pa.large_binary()))
-    # No sink takes such a type; what may come is told apart by its text all the same.
-    return _hash_bytes(pa.array([str(v).encode() for v in array.to_pylist()], pa.large_binary()))
+    return _hash_others(array)
 
 
 def _hash_decimals(array: pa.Array) -> Hashes:
@@ -114,7 +112,10 @@ def _digits(value: object) -> bytes | None:
 def _hash_times(array: pa.Array) -> Hashes:
     types, kind = pa.types, array.type
     if types.is_date(kind):
-        return _mixed(_fixed(array.cast(pa.date32()).cast(pa.int32()).cast(pa.int64())))
+        if types.is_date32(kind):
+            return _mixed(_fixed(array.cast(pa.int32()).cast(pa.int64())))
+        # Not by a cast: more days than 32 bits hold would be an error.
+        return _mixed((_fixed(array).view(np.int64) // _DAY_MS).view(np.uint64))
     units = _fixed(array.cast(pa.int32()).cast(pa.int64()) if types.is_time32(kind) else array)
     values = units.view(np.int64)
     if kind.unit == "ns":
@@ -141,6 +142,24 @@ def _hash_nested(array: pa.Array) -> Hashes:
         # No cast to one layout: Arrow's own loses values of list views and of cut runs (26.0.1).
         offsets, values = list_parts(array)
         return _summed(_mixed(hash_values(values) ^ _places(offsets)), offsets)
+    if pa.types.is_union(kind):
+        return _hash_union(array)
+    return _hash_others(array)
+
+
+def _hash_union(array: pa.Array) -> Hashes:
+    """The hash of each value, whichever field it has."""
+    codes = array.type_codes.to_numpy()
+    places = array.offsets.to_numpy() if array.type.mode == "dense" else np.arange(len(array))
+    hashes = np.zeros(len(array), np.uint64)
+    for number in range(array.type.num_fields):
+        of_field = codes == array.type.type_codes[number]
+        hashes[of_field] = hash_values(array.field(number))[places[of_field]]
+    return _mixed(hashes ^ _mixed(codes.astype(np.uint64)))
+
+
+def _hash_others(array: pa.Array) -> Hashes:
+    """No sink takes such a type; what may come is told apart by its text all the same."""
     return _hash_bytes(pa.array([str(v).encode() for v in array.to_pylist()], pa.large_binary()))
 
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from abs_clients.arrow import cast_plain, is_list, plain_type
+from abs_clients.arrow import cast_plain, decoded, is_list, plain_type, taken
 from abs_core.errors import CorruptionError
 from abs_sinks.jsontext import check_keys, json_text, require_json
 from abs_sinks.refusals import BadRows, BadValuesError, MisfitError
@@ -137,9 +137,9 @@ def why_bad(bad: BadRows) -> list[Why]:
 def dead_letters(batch: pa.RecordBatch, bad: Sequence[Why], shown: Shown) -> list[DeadLetter]:
     """A dead letter for each bad row, in order."""
     rows = [row for row, *_ in bad]
-    taken = batch.take(pa.array(rows, pa.int64()))
+    refused = taken(batch, pa.array(rows, pa.int64()))
     schema = batch.schema
-    texts = {name: _json_values(taken.column(name)) for name in shown.columns(schema)}
+    texts = {name: _json_values(refused.column(name)) for name in shown.columns(schema)}
 
     def objects(names: Sequence[str]) -> Iterator[str | None]:
         for n in range(len(rows)):
@@ -178,18 +178,14 @@ def rows_of(texts: Sequence[str], schema: pa.Schema) -> pa.RecordBatch:
     try:
         rows = [dict(json.loads(text, parse_float=Decimal, parse_int=_number)) for text in texts]
         fields = [field for field in schema if not rows or field.name in rows[0]]
-        columns = [
-            pa.concat_arrays([_array(row[f.name], f.type) for row in rows])
-            if rows
-            else pa.nulls(0, f.type)
-            for f in fields
-        ]
+        columns = [_column([row[f.name] for row in rows], f.type) for f in fields]
+        read = [f.with_type(column.type) for f, column in zip(fields, columns, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(read))
     except _UNREADABLE as error:
         raise CorruptionError(
             f"A dead letter's row cannot be read as {schema.names}: {type(error).__name__}.",
             remedy="it was changed by hand, or belongs to another schema: see its field schema.",
         ) from error
-    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
 def _number(text: str) -> int | float:
@@ -251,7 +247,7 @@ def _fallback(array: pa.Array, row: int) -> str:
     if not array[row].is_valid:
         return "null"
     out = pa.BufferOutputStream()
-    one = pa.RecordBatch.from_arrays([pa.concat_arrays([array.slice(row, 1)])], ["v"])
+    one = pa.RecordBatch.from_arrays([_alone(array, row)], ["v"])
     with pa.ipc.new_stream(out, one.schema) as stream:
         stream.write_batch(one)
     made = {_ARROW: base64.b64encode(out.getvalue().to_pybytes()).decode()}
@@ -260,6 +256,14 @@ def _fallback(array: pa.Array, row: int) -> str:
         text = cast_plain(array.slice(row, 1), plain_type(array.type)).view(pa.binary())[0].as_py()
         made["text"] = text.decode(errors="replace").replace("\0", "\u2400")
     return json.dumps(made)
+
+
+def _alone(array: pa.Array, row: int) -> pa.Array:
+    """One value, without the others' memory where Arrow can."""
+    try:
+        return pa.concat_arrays([array.slice(row, 1)])
+    except pa.ArrowNotImplementedError:
+        return array.slice(row, 1)
 
 
 def _object(values: dict[str, str]) -> str:
@@ -284,27 +288,49 @@ def _has_text_form(arrow: pa.DataType) -> bool:
     return not (pa.types.is_duration(arrow) or arrow.equals(pa.month_day_nano_interval()))
 
 
+def _column(values: Sequence[Any], arrow: pa.DataType) -> pa.Array:
+    """The values, from their JSON, in the type if Arrow can make that of them, else in a plain one."""
+    if not values:
+        return pa.nulls(0, arrow)
+    try:
+        return pa.concat_arrays([_array(value, arrow) for value in values])
+    except pa.ArrowException:
+        encoded = pa.types.is_dictionary(arrow) or pa.types.is_run_end_encoded(arrow)
+        other = arrow.value_type if encoded else plain_type(arrow)
+        if other == arrow:
+            raise
+        return _column(values, other)
+
+
 def _array(value: Any, arrow: pa.DataType) -> pa.Array:
     """An array of one value, from its JSON."""
+    if value is None and pa.types.is_union(arrow):  # which nothing else makes
+        return pa.nulls(1, arrow)
     if isinstance(value, dict) and value.keys() == {PLAIN} and isinstance(value[PLAIN], dict):
         value = value[PLAIN]
     elif isinstance(value, dict) and _ARROW in value:
         try:
             data = base64.b64decode(value[_ARROW])
             read: pa.Array = pa.ipc.open_stream(data).read_all().column(0).combine_chunks()
-            return read.cast(arrow) if read.type != arrow else read
+            if read.type == arrow:
+                return read
+            while isinstance(read, pa.DictionaryArray | pa.RunEndEncodedArray):
+                read = decoded(read)
+            return cast_plain(read, arrow) if arrow == plain_type(arrow) else read.cast(arrow)
         except (ValueError, TypeError, pa.ArrowException):
             # Releases before 0.2 wrote a map with this key as it was.
             if not pa.types.is_map(arrow):
                 raise
     plain = plain_type(arrow)
     values = [_value(value, plain)]
+    read = pa.array(values, plain)  # numbers of moments are in its unit
     try:
-        return pa.array(values, plain).cast(
-            arrow
-        )  # numbers of moments are in the plain type's unit
+        return read.cast(arrow)
     except pa.ArrowNotImplementedError:
-        return pa.array(values, arrow)
+        made = pa.array(values, arrow)
+        if not cast_plain(made, plain).equals(read):
+            raise
+        return made
 
 
 def _value(value: Any, arrow: pa.DataType) -> Any:

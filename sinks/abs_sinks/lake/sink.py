@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from abs_clients.arrow import cast_plain, plain_type
+from abs_clients.arrow import cast_plain, plain_type, type_name
 from abs_core.contracts import Inventory, Sink, Task
 from abs_core.errors import AbsError, ConfigError, IdentityError
 from abs_core.model import Committable, Finding, Guarantee
@@ -32,7 +32,7 @@ from abs_sinks.lake.folder import TableFiles
 from abs_sinks.lake.options import LakeOptions
 from abs_sinks.lake.table import Entries, Snapshot
 from abs_sinks.lake.values import check_values, to_written
-from abs_sinks.refusals import BadRows, Code, Reason, find_bad_rows, refuse
+from abs_sinks.refusals import BadRows, Code, Reason, converting, find_bad_rows, refuse
 from abs_sinks.s3.options import S3Options, check_partitioning
 from abs_sinks.s3.partitions import Partitioning
 from abs_sinks.s3.store import Store
@@ -176,13 +176,13 @@ class LakeSink(Sink):
 
     def _check_new(self) -> None:
         """Refuse columns of which no table is made, and a place where none is."""
+        if misfits := [*unwritable(self._schema), *alike(self._schema)]:
+            raise unfit(misfits)
         self._table.check_may_create(self._schema)
         if not self._schema.names:  # the input is not known
             return
         check_partitioning(self._options.partitionby, self._schema.names)
         Partitioning(self._schema, self._options.partitionby)
-        if misfits := [*unwritable(self._schema), *alike(self._schema)]:
-            raise unfit(misfits)
 
     def _differing(self, fitted: Fit) -> Iterator[Finding]:
         """What schemachange does with columns that the table lacks."""
@@ -253,9 +253,10 @@ class LakeWriter(StreamingWriter):
                 columns.append(pa.nulls(batch.num_rows, field.type))
                 continue
             plain = plain_type(batch.schema.field(field.name).type)
-            column = cast_plain(batch.column(field.name), plain)
-            check_values(column, field.name)
-            columns.append(to_written(column, field.type, field.name))
+            with converting(field.name, type_name(field.type)):
+                column = cast_plain(batch.column(field.name), plain)
+                check_values(column, field.name)
+                columns.append(to_written(column, field.type, field.name))
         rows = pa.RecordBatch.from_arrays(columns, schema=self._fit.schema)
         made = pa.RecordBatch.from_arrays(
             [*rows.columns, *self._partition(rows)], schema=self._schema

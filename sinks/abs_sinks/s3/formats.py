@@ -248,12 +248,17 @@ def doubtful(table: pa.Table, fileformat: str) -> list[str]:
     types = pa.types
     fits = [types.is_integer, types.is_floating, types.is_boolean, types.is_decimal128]
     if fileformat in ("parquet", "arrow"):
-        fits += [types.is_string, types.is_binary, types.is_date, types.is_timestamp]
+        # Parquet has neither seconds nor days of milliseconds: its library's cast may overflow.
+        fits += [types.is_string, types.is_binary, types.is_date32, _is_fine_timestamp]
     return [
         field.name
         for field, column in zip(table.schema, table.columns, strict=True)
         if not any(fit(field.type) for fit in fits) or (column.null_count and not field.nullable)
     ]
+
+
+def _is_fine_timestamp(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) and kind.unit != "s")
 
 
 def check_values(table: pa.Table, options: S3Options) -> None:
@@ -277,7 +282,9 @@ def _is_plain(field: pa.Field, column: pa.ChunkedArray) -> bool:
     plain = plain_type(field.type)
     is_text = pa.types.is_string(plain)
     is_time = pa.types.is_date32(plain) or pa.types.is_timestamp(plain)
-    if not (is_text or is_time) or (column.null_count and not field.nullable):
+    # Parquet's library does not write each type of time from a dictionary.
+    as_it_is = not (pa.types.is_dictionary(field.type) or pa.types.is_run_end_encoded(field.type))
+    if not ((is_text or is_time) and as_it_is) or (column.null_count and not field.nullable):
         return False
     try:
         for chunk in column.chunks:

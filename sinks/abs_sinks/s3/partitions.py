@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from abs_clients.arrow import cast_plain, plain_type, type_name
+from abs_clients.arrow import cast_plain, plain_type, taken, type_name
 from abs_core.errors import SchemaError
-from abs_sinks.refusals import BadValuesError, check_utf8
+from abs_sinks.refusals import BadValuesError, check_utf8, converting
 from abs_sinks.text import plain_text
 
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
@@ -39,7 +39,7 @@ class Folders(Protocol):
     def labels(self) -> Sequence[str]: ...
 
     def texts(self, place: int, values: pa.Array) -> list[str | None]:
-        """Of the values of one column; None: the folder of NULL. Different values differ.
+        """Of plain values of one column; None: the folder of NULL. Different values differ.
 
         Raises:
             BadValuesError: of the values.
@@ -80,12 +80,13 @@ class Partitioning:
         if not self._names:
             yield "", batch
             return
-        codes = self._codes(batch)
+        columns = list(map(self._plain, map(batch.column, self._names), self._names))
+        codes = self._codes(columns)
         order = np.argsort(codes, kind="stable")
         sorted_codes = codes[order]
         starts = np.flatnonzero(np.r_[True, sorted_codes[1:] != sorted_codes[:-1]])
         ends = np.r_[starts[1:], len(order)]
-        heads = batch.select(list(self._names)).take(pa.array(order[starts]))
+        heads = [column.take(pa.array(order[starts])) for column in columns]
         try:
             paths = self._paths(heads)
         except BadValuesError as error:
@@ -96,7 +97,7 @@ class Partitioning:
             raise
         for folder, start, end in zip(paths, starts, ends, strict=True):
             # ``take``: a slice would keep the whole batch in memory.
-            yield folder, batch.take(pa.array(order[start:end]))
+            yield folder, taken(batch, pa.array(order[start:end]))
 
     def inside(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows without the folders' columns."""
@@ -104,13 +105,19 @@ class Partitioning:
 
     def values(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The folder's values: one row, of rows of one folder."""
-        return rows.select(list(self._names)).take(pa.array([0]))
+        return taken(rows.select(list(self._names)), pa.array([0]))
 
-    def _codes(self, batch: pa.RecordBatch) -> np.ndarray:
+    @staticmethod
+    def _plain(column: pa.Array, name: str) -> pa.Array:
+        plain = plain_type(column.type)
+        with converting(name, type_name(plain)):
+            return cast_plain(column, plain)
+
+    def _codes(self, columns: Sequence[pa.Array]) -> np.ndarray:
         """A number for each row, equal where all values are."""
-        codes = np.zeros(batch.num_rows, np.int64)
-        for name in self._names:
-            indices = batch.column(name).dictionary_encode(null_encoding="encode").indices
+        codes = np.zeros(len(columns[0]), np.int64)
+        for values in columns:
+            indices = values.dictionary_encode(null_encoding="encode").indices
             column = indices.to_numpy(zero_copy_only=False).astype(np.int64)
             # Made dense each time, so that the product never overflows.
             codes = np.unique(
@@ -118,14 +125,14 @@ class Partitioning:
             )[1]
         return codes
 
-    def _paths(self, heads: pa.RecordBatch) -> list[str]:
+    def _paths(self, heads: Sequence[pa.Array]) -> list[str]:
         labels = [_escape(label) for label in self._folders.labels]
         texts = [
             [
                 NULL_FOLDER if text is None else _escape(text)
                 for text in self._folders.texts(n, column)
             ]
-            for n, column in enumerate(heads.columns)
+            for n, column in enumerate(heads)
         ]
         return [
             "".join(f"{label}={text}/" for label, text in zip(labels, values, strict=True))
@@ -141,10 +148,9 @@ class _Columns:
 
     def texts(self, place: int, values: pa.Array) -> list[str | None]:
         kind, name = values.type, self.labels[place]
-        plain = cast_plain(values, plain_type(kind))
-        if pa.types.is_string(plain.type):
-            check_utf8(plain, name)
-        texts = plain_text(plain, name)
+        if pa.types.is_string(kind):
+            check_utf8(values, name)
+        texts = plain_text(values, name)
         if pa.types.is_timestamp(kind):
             # Moments say that they are in UTC: readers take text without it for the time of some zone.
             texts = pc.replace_substring_regex(texts, r"\.?0+(Z?)$", r"\1")

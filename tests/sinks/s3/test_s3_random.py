@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from random import Random
+from secrets import token_hex
 from typing import Any
 from urllib.parse import unquote
 
@@ -245,7 +246,7 @@ def check_with_duckdb(data: Dataset) -> None:
 
 def lived(number: int, store: S3Service, given: Mapping[str, str], local: Path) -> Dataset:
     """A folder after some epochs; one that is refused has nothing."""
-    path = f"s3://{store.bucket}/random/{local.name}-{number}"
+    path = f"s3://{store.bucket}/random/{local.name}-{number}-{token_hex(4)}"
     data = Dataset(path, given, local / str(number), number)
     for epoch in range(3):
         if epoch == 2 and data.random.random() < 0.5:

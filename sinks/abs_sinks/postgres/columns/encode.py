@@ -26,6 +26,7 @@ from abs_sinks.refusals import (
     BadValuesError,
     Code,
     Reason,
+    converting,
     find_bad_rows,
     inside,
     naming_rows,
@@ -99,7 +100,7 @@ class Encoder(ABC):
             if not bad:
                 raise
         aside(piece, bad)
-        good = piece.filter(pc.invert(bad.mask))
+        good = bad.others(piece)
         return self._encoded(good) if good.num_rows else b""
 
     def bad_rows(self, batch: pa.RecordBatch) -> BadRows:
@@ -139,7 +140,7 @@ class Encoder(ABC):
 
     def _convert(self, array: pa.Array, planned: PlannedColumn) -> pa.Array:
         name, conversion = planned.source, planned.conversion
-        try:
+        with converting(name, planned.column.type.label):
             if array.type != conversion.arrow:
                 array = cast_plain(cast_plain(array, conversion.plain), conversion.arrow)
             if planned.column.not_null and array.null_count:
@@ -148,11 +149,6 @@ class Encoder(ABC):
                 refuse(reason, array.is_null())
             check_values(array, planned.column.type, name)
             return self._wired(array, planned)
-        except pa.ArrowException:
-            why = f"cannot be converted to {planned.column.type.label}"
-            remedy = "correct or cast them in Spark"
-            reason = Reason(Code.NOT_CONVERTIBLE, name, why, remedy)
-            raise BadValuesError(reason, None) from None  # Arrow's text shows the value
 
 
 class BinaryEncoder(Encoder):

@@ -12,7 +12,6 @@ from typing import Any
 
 import psycopg
 import pyarrow as pa
-import pyarrow.compute as pc
 import xxhash
 from psycopg import Connection, sql
 
@@ -122,7 +121,7 @@ class CopyWithLetters:
         """Write the rows that the server takes; the others as dead letters."""
         bad = self.plan.encoder().bad_rows(piece)
         letters = dead_letters(piece, why_bad(bad), self._shown) if bad else []
-        good = piece.filter(pc.invert(bad.mask)) if bad else piece
+        good = bad.others(piece) if bad else piece
 
         def attempt(first: int, end: int) -> None:
             with noticing_new_columns(self._options, self.plan):
