@@ -285,6 +285,15 @@ def test_all_that_the_sink_can_write_is_audited_clean(database: str, tmp_path: P
     sink.close()
 
 
+def test_a_text_that_begins_with_the_sign_of_a_mark_keeps_it(
+    session: Session, database: str, tmp_path: Path
+) -> None:
+    session.execute("create table t (v text); insert into t values (U&'\\FEFFa')")
+    for text, clean in (("\ufeffa", True), ("a", False)):
+        pq.write_table(pa.table({"v": [text]}), tmp_path / "e.parquet")
+        assert audit(Files((str(tmp_path / "e.parquet"),)), target(database)).clean is clean
+
+
 def test_a_column_of_nulls_alone_keeps_its_rows(
     session: Session, database: str, tmp_path: Path
 ) -> None:
