@@ -57,5 +57,10 @@ MARK = b"\xef\xbb\xbf"
 
 
 def csv_block(lines: bytes) -> bytes:
-    """Lines from within a text for Arrow's CSV reader, which drops a mark at the begin of any block."""
-    return MARK + lines if lines.startswith(MARK) else lines
+    """Lines from within a text for Arrow's CSV reader.
+
+    It drops a mark at the begin of any block; and takes nothing, as the last value of a last line that
+    no sign ends, for an empty text if the value before it is in quotes (Arrow 26).
+    """
+    lines = MARK + lines if lines.startswith(MARK) else lines
+    return lines if lines.endswith(b"\n") else lines + b"\n"

@@ -27,7 +27,7 @@ def csv_columns(files: Iterable[Path]) -> list[str]:
     """Names in the header lines, in order of appearance."""
     names: dict[str, None] = {}
     for path in files:
-        with pc.open_csv(path, parse_options=_CSV_DIALECT) as reader:
+        with _ended(path) as file, pc.open_csv(file, parse_options=_CSV_DIALECT) as reader:
             names.update(dict.fromkeys(reader.schema.names))
     return list(names)
 
@@ -43,8 +43,34 @@ def csv_batches(path: Path, names: Sequence[str], null: str | None) -> Iterator[
         quoted_strings_can_be_null=False,
     )
     read = pc.ReadOptions(block_size=BLOCK_BYTES)
-    with pc.open_csv(path, read, _CSV_DIALECT, convert) as reader:
+    with _ended(path) as file, pc.open_csv(file, read, _CSV_DIALECT, convert) as reader:
         yield from reader
+
+
+@contextlib.contextmanager
+def _ended(path: Path) -> Iterator[pa.NativeFile]:
+    """The text of a file, whose last line ends (see ``csv_block``)."""
+    with pa.input_stream(str(path)) as text, pa.PythonFile(_Ended(text), mode="r") as file:
+        yield file
+
+
+class _Ended(io.RawIOBase):
+    """A text with an end of its last line."""
+
+    def __init__(self, text: pa.NativeFile) -> None:
+        super().__init__()
+        self._text = text
+        self._last = b"\n"
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        block: bytes = self._text.read(None if size < 0 else size)
+        if not block and size and self._last != b"\n":
+            block = b"\n"
+        self._last = block[-1:] or self._last
+        return block
 
 
 # An empty line of a file with one column is a record: NULL.

@@ -258,6 +258,17 @@ def test_the_null_marker_of_csv_stands_for_null_only_without_quotes(tmp_path: Pa
     assert not audit(expected, Files((str(tmp_path / "a.csv"),))).clean
 
 
+@pytest.mark.parametrize("ending", ["", "\n", "\r\n"])
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+def test_nothing_at_the_end_of_a_csv_is_null_also_behind_quotes(
+    name: str, ending: str, tmp_path: Path
+) -> None:
+    content = f'a,b\n"x",y\n"x",{ending}'.encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    pq.write_table(pa.table({"a": ["x", "x"], "b": ["y", None]}), tmp_path / "e.parquet")
+    assert compared(tmp_path / "e.parquet", tmp_path / name).clean
+
+
 def test_an_empty_line_of_a_csv_with_one_column_is_a_null(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": pa.array([1, None, 2])}), tmp_path / "e.parquet")
     (tmp_path / "a.csv").write_text("a\n1\n\n2\n")

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from abs_core.errors import RowError
 from abs_sinks.s3.formats import encoder
 from abs_sinks.s3.options import S3Options
+from abs_sources.files import lines
 from abs_sources.files.lines import CsvForm
+from tests.planted import planted
 from tests.sources.files.fill import Folder
 from tests.sources.files.test_files_reading import rows_of
 
@@ -50,6 +52,7 @@ def written(rows: list[list[Value]], sep: str, escape: str) -> bytes:
     chunk=st.integers(1, 60),
     piece=st.integers(1, 80),
     packing=st.booleans(),
+    ended=st.booleans(),
     data=st.data(),
 )
 def test_csv_rows_are_the_same_however_a_file_is_cut(
@@ -59,6 +62,7 @@ def test_csv_rows_are_the_same_however_a_file_is_cut(
     chunk: int,
     piece: int,
     packing: bool,
+    ended: bool,
     data: st.DataObject,
     tmp_path: Path,
 ) -> None:
@@ -69,6 +73,8 @@ def test_csv_rows_are_the_same_however_a_file_is_cut(
     for name in disk.names():
         disk.delete(name)
     content = (MARK + sep.join(names)).encode() + b"\n" + written(rows, sep, escape)
+    if not ended and rows and rows[-1] != [None]:
+        content = content[:-1]
     disk.put("f.csv.gz" if packing else "f.csv", gzip.compress(content) if packing else content)
     schema = pa.schema([(name, pa.string()) for name in read])
     options = {"fileformat": "csv", "header": "true", "sep": sep, "escape": escape}
@@ -80,6 +86,20 @@ def test_csv_rows_are_the_same_however_a_file_is_cut(
     there = [dict(zip(names, row, strict=True)) for row in rows]
     found = rows_of(disk, schema, options, how)
     assert found == [{name: row[name] for name in read} for row in there]
+
+
+def test_what_arrow_misreads_at_the_ends_of_a_block_is_read(tmp_path: Path) -> None:
+    disk = Folder(tmp_path)
+    disk.put("f.csv", f'a,b\n{MARK}x,y\n{MARK}x,"y"\n"x",'.encode())
+    schema = pa.schema([("a", pa.string()), ("b", pa.string())])
+    options = {"fileformat": "csv", "header": "true"}
+    found = rows_of(disk, schema, options, {"chunk": 4})
+    assert found == [{"a": f"{MARK}x", "b": "y"}] * 2 + [{"a": "x", "b": None}]
+
+
+def test_the_check_of_blocks_sees_those_that_arrow_gets_as_they_are(tmp_path: Path) -> None:
+    with planted((lines, "csv_block", lambda block: block)):
+        test_what_arrow_misreads_at_the_ends_of_a_block_is_read(tmp_path)
 
 
 @pytest.mark.parametrize("chunk", [4, 8, 12, 1000])
