@@ -27,6 +27,7 @@ ALLOWED = {
         "tests/chaos/jobs/plain.py",
         "sleep",
     ): "a job with a defect, which is to be killed in this pause",
+    ("tests/kit/kafka_late_markers.py", "serve_forever"): "asyncio's own, which looks at no clock",
     ("tests/porcupine/workers.py", "serve_forever"): "a process of its own, which is killed",
     ("tests/spark/jobs/tend_lake.py", "sleep"): "each turn is a job of Spark's",
     ("tests/spark/test_spark_kafka_cluster.py", "every"): "a look connects to three brokers anew",
