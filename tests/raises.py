@@ -2,8 +2,8 @@
 
     python -m tests.raises          # runs them under coverage.py, names each line that none reaches
     python -m tests.raises --renew  # and writes the numbers that have fallen
-    python -m tests.raises --data build/raises tests/core   # in parts: adds what these reach to a file
-    python -m tests.raises --data build/raises              # what all parts have reached together
+    python -m tests.raises --data build/raises tests/core  # a part of it, added; all of one checkout
+    python -m tests.raises --data build/raises             # what all parts have reached together
 
 A ``Refused(...)`` of the pure rules counts as a ``raise``. What only a server makes the product say is
 not reached here: a new one is written into ``raises.json`` by hand, in the commit that names its test.
