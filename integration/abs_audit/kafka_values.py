@@ -265,9 +265,9 @@ def _fits(branch: Node, value: Any) -> bool:
     kind = _PYTHON.get(branch.logical or branch.kind, datetime)
     if type(value) is not kind:
         return False
-    if kind is datetime:
+    if isinstance(value, datetime):
         return (value.tzinfo is None) == str(branch.logical).startswith("local")
-    if branch.kind == "record":
+    if branch.kind == "record" and isinstance(value, dict):
         return {field.name for field in branch.fields} == value.keys()
     return branch.kind != "enum" or value in branch.symbols
 

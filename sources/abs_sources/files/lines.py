@@ -218,7 +218,7 @@ def _steps(rest: Rest, parse: Parse, skip: int = 0, *, blank: bytes = b" \t\r\n"
     cut = _plain if codec is None else partial(_unpacked, codec)
     with malformed(rest.name):
         for lines, after in cut(rest, skip):
-            if blank and not lines.strip(blank):
+            if not lines or (blank and not lines.strip(blank)):  # a mark alone is no line
                 continue
             batch = parse(lines)
             if batch.num_rows:

@@ -97,6 +97,16 @@ def test_what_arrow_misreads_at_the_ends_of_a_block_is_read(tmp_path: Path) -> N
     assert found == [{"a": f"{MARK}x", "b": "y"}] * 2 + [{"a": "x", "b": None}]
 
 
+@pytest.mark.parametrize("form", ["csv", "json", "text"])
+@pytest.mark.parametrize("name", ["f", "f.gz"])
+def test_a_file_of_a_mark_alone_has_no_rows(form: str, name: str, tmp_path: Path) -> None:
+    disk = Folder(tmp_path)
+    content = MARK.encode()
+    disk.put(name, gzip.compress(content) if name.endswith("gz") else content)
+    schema = pa.schema([("value", pa.string())])
+    assert rows_of(disk, schema, {"fileformat": form}, {}) == []
+
+
 def test_the_check_of_blocks_sees_those_that_arrow_gets_as_they_are(tmp_path: Path) -> None:
     with planted((lines, "csv_block", lambda block: block)):
         test_what_arrow_misreads_at_the_ends_of_a_block_is_read(tmp_path)
