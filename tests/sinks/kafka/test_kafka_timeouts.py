@@ -80,12 +80,12 @@ def test_a_timeout_before_and_after_the_decision_is_seen(case: Case, harness: To
         now = describe(harness.options.kafka, [name])[name]
         return now is not None and now.state is State.COMPLETE_ABORT
 
-    assert within(30, aborted), "the broker does not time the transaction out"
+    assert within(60, aborted), "the broker does not time the transaction out"
     found = run.committer.inspect([committable])[committable.handle]
     assert found.outcome is Outcome.ABORTED
 
     # Before the decision: nothing is lost, the epoch is written again.
-    assert within(30, lambda: not harness.leftovers("undecided"))
+    assert within(60, lambda: not harness.leftovers("undecided"))
     raises(NotPreparedError, lambda: undecided.commit(0, [replayed]))
     case.run("undecided").epoch(0, MORE)
 
@@ -117,7 +117,7 @@ def test_a_task_that_writes_for_too_long_is_told_of_the_timeout(
     harness.new_sink = harness.sink_for(_short(harness))
     slow = case.run().attempt(0).write(*LEFT)
     send_now(slow.writer)
-    assert within(30, lambda: not harness.open_ids()), "the broker does not time it out"
+    assert within(60, lambda: not harness.open_ids()), "the broker does not time it out"
     error = raises(NotPreparedError, lambda: slow.write(*RIGHT).pre_commit())
     assert "kafka.transaction.timeout.ms" in str(error)
     slow.writer.abort()
@@ -215,7 +215,7 @@ def test_rows_whose_commit_the_broker_has_forgotten_are_not_told_as_lost(
     assert share.committable is not None
     name, settings = str(share.committable.held_as), forgetful.options.kafka
     raises(Halted, lambda: run.commit(0, [share]))
-    assert within(30, lambda: describe(settings, [name])[name] is None)
+    assert within(60, lambda: describe(settings, [name])[name] is None)
     if noted:
         case.run().epoch(0, LEFT)
     else:
@@ -231,8 +231,8 @@ def _is_finished(state: JobState) -> bool:
     return state.frontier is not None
 
 
-def _short(harness: TopicHarness, milliseconds: int = 1000) -> KafkaOptions:
-    """The broker aborts what is open for longer; it looks every second."""
+def _short(harness: TopicHarness, milliseconds: int = 8000) -> KafkaOptions:
+    """The broker aborts what is open for longer: a busy machine prepares and decides before."""
     settings = harness.options.kafka
     given = {**dict(settings.pairs), "transaction.timeout.ms": str(milliseconds)}
     return replace(harness.options, kafka=replace(settings, pairs=tuple(sorted(given.items()))))

@@ -43,7 +43,7 @@ pytestmark = [pytest.mark.services, pytest.mark.timeout(600)]
 
 LEFT, RIGHT, MORE = rows(0, 3), rows(10, 3), rows(20, 3)
 
-TIMEOUT_SECONDS = 2
+TIMEOUT_SECONDS = 5
 ALLOWED = {
     TWO_PHASE: "true",
     "unstable.api.versions.enable": "true",
@@ -88,7 +88,7 @@ def commit(run: Run, epoch: int, *shares: Share) -> None:
 
 
 @pytest.mark.parametrize(
-    "away", [4 * TIMEOUT_SECONDS, pytest.param(60, marks=pytest.mark.campaign)]
+    "away", [2 * TIMEOUT_SECONDS, pytest.param(60, marks=pytest.mark.campaign)]
 )
 def test_a_decided_transaction_outlives_its_timeout_and_a_killed_broker_and_its_twin_is_lost(
     broker: SecuredKafka, harness: TopicHarness, case: Case, away: float
