@@ -157,9 +157,9 @@ def _trace(trace: Trace) -> tuple[str, str]:
     records = [_line(line, names) for line in lines]
     runs, killed = 0, 0
     ended = {line["generation"] for line in lines if line["event"] == "Gone"}
-    for line in lines:
+    for number, line in enumerate(lines):
         if line["event"] == "Killed":
-            killed = runs
+            killed = max(runs, _next_run(lines[number + 1 :]) - 1)
         runs = max([runs, *_generations(line)])
     epochs = max([0, *(line.get("epoch", 0) for line in lines)]) + 1
     slots = ", ".join(f"{{{n + 1}}}" for n in range(max(1, names.slots)))
@@ -187,6 +187,16 @@ def _trace(trace: Trace) -> tuple[str, str]:
         "early": names.all_of(names.early),
     }
     return _record(fields), f"<<{', '.join(records)}>>"
+
+
+def _next_run(lines: Sequence[Line]) -> int:
+    """The generation of the run that comes next: those below it were killed, told or not."""
+    for line in lines:
+        if line["event"] == "Killed":
+            break
+        if line["event"] == "Started":
+            return int(line["generation"])
+    return 0
 
 
 def checked(trace: Trace) -> list[Line]:
