@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
-
-from tenacity import (
-    RetryCallState,
-    Retrying,
-    retry_if_exception,
-    stop_after_delay,
-    wait_random_exponential,
-)
 
 from abs_core.errors import AbsError, TargetError
 from abs_core.patience.waiting import waiting
@@ -23,6 +17,9 @@ T = TypeVar("T")
 
 DEFAULT_SECONDS = 180.0
 """Default of the option ``patience``, in seconds."""
+
+MAX_PAUSE = 2.0
+"""Between two calls, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,33 +71,27 @@ class Patience:
         """
         began = time.monotonic()
         with waiting(self.job, self.system, self.seconds) as wait:
-
-            def failed(state: RetryCallState) -> None:
-                assert state.outcome is not None
-                error = state.outcome.exception()
-                wait.because(error, self._system_of(error))
-
-            def pause(seconds: float) -> None:
-                if (given_up or threading.Event()).wait(seconds):
+            for attempt in itertools.count():
+                # Nothing here keeps the error: by its traceback it refers to all that failed by it,
+                # open clients too, which only the garbage collector would then close.
+                try:
+                    return call()
+                except TargetError as error:
+                    if not error.retryable:
+                        raise
+                    waited = time.monotonic() - began
+                    if waited >= self.seconds:
+                        error.gave_up(waited, self._system_of(error), self.job)
+                        raise
+                    wait.because(error, self._system_of(error))
+                longest = min(MAX_PAUSE, self.first_pause * 2.0 ** min(attempt, 60))
+                pause = random.uniform(0.0, longest)  # noqa: S311 - no secret
+                if (given_up or threading.Event()).wait(pause):
                     raise AbsError(
                         "Retrying was cancelled: another part of the job failed, or was closed.",
                         job=self.job,
                     )
-
-            retrying = Retrying(
-                retry=retry_if_exception(_may_pass),
-                wait=wait_random_exponential(multiplier=self.first_pause, max=2.0),
-                stop=stop_after_delay(self.seconds),
-                before_sleep=failed,
-                sleep=pause,
-                reraise=True,
-            )
-            try:
-                return retrying(call)
-            except TargetError as error:
-                if _may_pass(error):
-                    error.gave_up(time.monotonic() - began, self._system_of(error), self.job)
-                raise
+        raise AssertionError("it is called until it returns or raises")
 
     def _system_of(self, error: BaseException | None) -> str:
         """The system that failed; all of them if the error does not name one."""
@@ -115,10 +106,6 @@ def several(all_of_them: Iterable[Patience]) -> Patience:
     among = tuple(dict.fromkeys(one.system for one in every))
     longest = max(every, key=lambda one: one.seconds)
     return replace(longest, system=" or ".join(among), among=among)
-
-
-def _may_pass(error: BaseException) -> bool:
-    return isinstance(error, TargetError) and error.retryable
 
 
 DEFAULT_PATIENCE = Patience()

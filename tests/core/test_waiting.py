@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
 import time
+import weakref
+from contextlib import suppress
+from copy import copy
 from functools import partial
 
 import pytest
 
 from abs_core.aborting import attempt_all
-from abs_core.errors import AbsError, UnavailableError
+from abs_core.errors import AbsError, FencedError, RefusedError, UnavailableError
 from abs_core.patience import Patience, several, waiting
 from abs_testing.case import raises, within
+from tests.planted import planted
 
 PATIENCE = Patience(seconds=60.0, first_pause=0.05, job="j", system="Kafka at h:1")
 
@@ -128,3 +133,43 @@ def test_what_is_given_up_meanwhile_is_not_tried_again() -> None:
 
     error = raises(AbsError, lambda: PATIENCE.retry(call, given_up))
     assert (calls, error.job) == (1, "j")
+
+
+class Held:
+    """What is in use where a call fails."""
+
+
+def failed(error: AbsError) -> weakref.ref[Held]:
+    """A reference to what was in use; the error is not kept here."""
+    held = Held()
+
+    def call() -> None:
+        assert held is not None
+        raise copy(error)
+
+    with suppress(AbsError):
+        Patience(seconds=0.0).retry(call)
+    return weakref.ref(held)
+
+
+ERRORS = [UnavailableError("Away."), RefusedError("No."), FencedError("Another one.")]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_who_has_failed_is_not_kept_by_its_error(error: AbsError) -> None:
+    """Only the garbage collector would close its clients."""
+    gc.disable()
+    try:
+        assert failed(error)() is None
+    finally:
+        gc.enable()
+
+
+def test_a_wait_that_keeps_its_error_is_found() -> None:
+    """Planted: the error refers to itself, as it does where a call's frame keeps it."""
+
+    def gave_up(error: AbsError, *_: object) -> None:
+        error.args = (error,)
+
+    with planted((UnavailableError, "gave_up", gave_up)):
+        test_who_has_failed_is_not_kept_by_its_error(ERRORS[0])
