@@ -78,9 +78,9 @@ class PostgresLetters(KeptLetters):
             self._completed(letters, batch, options) if options.changes else batch
             for (letters, batch), options in zip(groups, ways, strict=True)
         ]
+        written = 0
         for (letters, _), batch, options in zip(groups, whole, ways, strict=True):
-            self._replay(sorted(letters, key=itemgetter("id")), batch, options)
-        written = sum(len(letters) for letters, _ in groups)
+            written += self._replay(sorted(letters, key=itemgetter("id")), batch, options)
         tell_unread(unread, written)
         return written
 
@@ -164,7 +164,8 @@ class PostgresLetters(KeptLetters):
 
     def _replay(
         self, letters: Sequence[dict[str, Any]], batch: pa.RecordBatch, options: PostgresOptions
-    ) -> None:
+    ) -> int:
+        """How many this call has written: 0 if another process just did."""
         ids = [letter["id"] for letter in letters]
         # With their times: a table that was emptied or made again gives the same ids to new letters.
         which = f"{self._name} {[(letter['id'], letter['at'].timestamp()) for letter in letters]}"
@@ -191,7 +192,7 @@ class PostgresLetters(KeptLetters):
                     remedy="if the table of their rows has these, set the column replayed; if it was "
                     f"restored, too: `abs register retire {job}`, then replay them",
                 )
-            return
+            return 0
         task = Task(state.register, job, state.generation, 0, 0, secrets.token_hex(8))
         writer = sink.writer(task)
         try:
@@ -201,6 +202,7 @@ class PostgresLetters(KeptLetters):
             writer.abort()
             raise
         coordinator.commit(Report(0, [Wrote(batch.num_rows, made)], None))
+        return len(ids)
 
     def _mark(self, ids: Sequence[int], token: str, connection: Connection[Any]) -> None:
         """Mark the letters, in the transaction that writes their rows."""

@@ -313,6 +313,25 @@ def test_of_two_replays_at_once_of_one_letter_one_writes_it(shared_database: str
             kept.shown(["x"])
 
 
+def test_of_two_replays_of_the_same_letters_one_says_that_it_wrote_them(
+    shared_database: str,
+) -> None:
+    with (
+        buried(shared_database, "wal-append") as harness,
+        Case(harness) as case,
+        LossyProxy(shared_database) as proxy,
+    ):
+        harness.db.execute(f"alter table {harness.table} add constraint c check (value <> 'bad')")
+        case.run().epoch(0, [(7, "bad"), (8, "bad")])
+        harness.db.execute(f"alter table {harness.table} drop constraint c")
+        kept = PostgresLetters(replace(harness.options, address=Address.parse(proxy.url)))
+        ids, other = [letter["id"] for letter in kept.found()], list[int]()
+        here = PostgresLetters(harness.options)
+        proxy.before(f'"{harness.schema}"."register"', lambda: other.append(here.replay(ids)))
+        assert (kept.replay(ids), other) == (0, [2])
+        case.holds([(7, "bad"), (8, "bad")], when="after two replays at once")
+
+
 def test_a_replay_that_dies_in_its_transaction_changes_nothing(shared_database: str) -> None:
     with (
         buried(shared_database, "wal-append") as harness,
