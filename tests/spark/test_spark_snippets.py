@@ -428,12 +428,20 @@ def test_one_stream_to_postgresql_kafka_and_iceberg(
     assert place.spark.sql(f"select count(*) from {name}").first()[0] == ROWS  # type: ignore[index]
 
 
+@pytest.mark.parametrize("lake", ["iceberg", pytest.param("delta", marks=pytest.mark.campaign)])
 def test_a_report_joins_a_table_a_topic_and_a_bucket_at_one_epoch(
-    in_kafka: Place, in_s3: Place, bucket: Bucket, tmp_path: Path
+    in_kafka: Place, in_s3: Place, bucket: Bucket, tmp_path: Path, lake: str
 ) -> None:
     place, given = in_s3, bucket.options
     path, more = f'"path": "{given["path"]}"', f'"endpoint": "{given["endpoint"]}"'
     place.names[f"{{{path}}}"] = f'{{{path}, {more}, "region": "{given["region"]}"}}'
+    table = '"abs-iceberg",\n        {"table": "db.payments", "catalog": "prod",'
+    assert table in snippet("same epoch")
+    if lake == "delta":
+        place.names[table] = f'"abs-delta", {{"path": "{tmp_path}/data/lake",'
+    catalog = catalog_in(tmp_path / "catalog")
+    named = ", ".join(f'"catalog.{name}": "{value}"' for name, value in catalog.items())
+    place.names['"catalog": "prod"'] = named
     payments_of(place)
     place.to_the_end(place.run(place.text("same epoch")))
     place.run(place.text("same epoch's report"))
