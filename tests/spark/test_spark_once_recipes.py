@@ -107,13 +107,46 @@ def test_a_recipe_passes_the_check(
     assert len(check_once(Target(name, tmp_path, database).opened, batches)) == 8
 
 
-def test_the_recipe_of_delta_spark_passes_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def by_delta_spark(
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs the check of delta-spark's recipe."""
     DELTA_SPARK.use(monkeypatch)
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         monkeypatch.setenv(name, interpreter())  # the session of these tests names its own
-    checked = subprocess.run(
-        [interpreter(), check_delta_spark.__file__], capture_output=True, text=True, check=False
-    )
+
+    def run(*given: str) -> subprocess.CompletedProcess[str]:
+        command = [interpreter(), check_delta_spark.__file__, *given]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    return run
+
+
+def test_two_jobs_of_one_session_merge_their_own_batches(
+    by_delta_spark: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    checked = by_delta_spark("delta_spark_merge")
+    assert checked.returncode == 0, checked.stderr[-3000:]
+    text = (RECIPES / "delta_spark_merge.py").read_text()
+    for good, planted in (
+        ('f"batch_{uuid4().hex}"', 'f"batch_{token.version}"'),
+        ("df.createGlobalTempView(", "df.createOrReplaceGlobalTempView("),
+        ("spark.catalog.dropGlobalTempView(batch)", "pass"),
+    ):
+        assert text.count(good) == 1
+        text = text.replace(good, planted)
+    (tmp_path / "planted.py").write_text(text)
+    found = by_delta_spark(str(tmp_path / "planted"))
+    assert found.returncode == 1
+    assert "AssertionError" in found.stderr
+    assert "/first" in found.stderr
+
+
+def test_the_recipe_of_delta_spark_passes_the_check(
+    by_delta_spark: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    checked = by_delta_spark()
     assert checked.returncode == 0, checked.stderr[-3000:]
     assert checked.stdout.count("a_target_that_is_restored") == 1
 

@@ -6,6 +6,11 @@ query that is about to start nowhere, so they are read from the private fields o
 a release of Spark has other fields, a warning says that they are checked with the first rows, as Spark
 does. (What ``option`` and ``options`` were called with is no door: a writer may be older than
 ``register``, and would seem to lack options.)
+
+No public door does this in PySpark 3.5 to 4.3: ``StreamingQueryListener.onQueryStarted`` tells neither
+format nor options, and its errors are logged, not raised; ``DataSource.__init__`` and ``streamWriter``
+are called with the first batch that has rows, as ``getTable`` of Spark's ``PythonDataSourceV2`` makes
+no Python object where the schema is known, which a writer's always is.
 """
 
 from __future__ import annotations
