@@ -9,8 +9,8 @@ does. (What ``option`` and ``options`` were called with is no door: a writer may
 
 No public door does this in PySpark 3.5 to 4.3: ``StreamingQueryListener.onQueryStarted`` tells neither
 format nor options, and its errors are logged, not raised; ``DataSource.__init__`` and ``streamWriter``
-are called with the first batch that has rows, as ``getTable`` of Spark's ``PythonDataSourceV2`` makes
-no Python object where the schema is known, which a writer's always is.
+are called with the first batch that has rows (Spark's PythonDataSourceV2.getTable makes no Python
+object where the schema is known, which a writer's always is).
 """
 
 from __future__ import annotations
