@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,11 @@ def of_each_kind(
     ]
 
 
-FOLDERS = of_each_kind("folder", CHECKS, POINTS, pytest.mark.long, "lake")
+FOLDERS = [
+    replace(way, crashes=frozenset(sample.hand(sorted(POINTS), number, len(KINDS), "lake crashes")))
+    for number, way in enumerate(of_each_kind("folder", CHECKS, POINTS, pytest.mark.long, "lake"))
+]
+"""Each point under one kind; the worst are under both, in a bucket."""
 BUCKETS = of_each_kind("bucket", SOME, WORST, pytest.mark.services, "lake, on a server")
 REST = Way("iceberg rest", CHECKS, POINTS, marks=(pytest.mark.campaign,))
 
