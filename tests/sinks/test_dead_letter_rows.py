@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from collections.abc import Mapping
 from decimal import Decimal
 
 import numpy as np
@@ -166,7 +167,7 @@ class Read(AppendedLetters):
     def _read(self) -> list[tuple[str, bytes]]:
         return [(f"0:{number}", text) for number, text in enumerate(self._texts)]
 
-    def _sink(self, schema: pa.Schema) -> BuryingSink:
+    def _sink(self, schema: pa.Schema, written: Mapping[str, str]) -> BuryingSink:
         raise NotImplementedError
 
     _place = "topic dead"
