@@ -165,13 +165,23 @@ class KafkaReader(Reader):
                 self._piece = max(1, min(_PIECE, fitting))
             elif left <= 0:
                 break
-        if pieces:
+        if pieces and self._is_of_the_topic():
             batch = self._joined(pieces)
             return batch if self._decode is None else self._decode(batch)
         if self._at_end and not self._checked:
             self._check_topic()
             self._checked = True
         return None
+
+    def _is_of_the_topic(self) -> bool:
+        """Whether what was just read may be handed out."""
+        part = self._part
+        if self._options.fail_on_data_loss or part.end is None:
+            return True  # a later look discards it: at the end of the range, or by ``check``
+        # librdkafka goes on with a new topic of that name, whose records are planned by themselves.
+        if not lookup(self._options).is_still(part.topic, part.topic_id, time.monotonic()):
+            self._check_topic()
+        return not self._checked
 
     def check(self) -> None:
         """As ``Reader.check`` says, whatever ``failOnDataLoss`` is: a restart relies on it."""

@@ -30,8 +30,11 @@ from abs_services import KafkaService
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
 from abs_sources.kafka import lookup as lookups
 from abs_sources.kafka import reader as readers
+from abs_sources.kafka.lookup import Lookup
 from abs_testing.case import within
+from abs_testing.harness import Record
 from tests.kit.kafka_source import KafkaSourceHarness
+from tests.planted import planted
 
 pytestmark = pytest.mark.services
 
@@ -166,6 +169,52 @@ def test_of_a_topic_that_is_not_there_any_more_nothing_is_read_where_the_job_goe
     assert within(60, is_read)
     assert found == []
     reader.close()
+
+
+def _read_through_a_new_topic(
+    harness: KafkaSourceHarness, kafka: KafkaService, transactions: int
+) -> tuple[list[bytes], list[Record]]:
+    """What a job reads whose topic is made again in the middle of a range, and the new topic's rows."""
+    # So that the rest of the range is not fetched before.
+    small = {"kafka.queued.min.messages": "1", "kafka.fetch.message.max.bytes": "1"}
+    lossy = source(harness, kafka, failOnDataLoss="false", batchsize="2", **small)
+    start = lossy.initial()
+    for _ in range(12):
+        harness.add(4)
+    end = lossy.latest(start, Limit())
+    reader = lossy.open(lossy.splits(start, end)[0])
+    found: list[bytes] = []
+
+    def reads() -> bool:
+        batch = reader.read(1.0)
+        found.extend([] if batch is None else batch.column("value").to_pylist())
+        return bool(found)
+
+    assert within(60, reads)
+    harness.delete()
+    harness.create()
+    added = [row for _ in range(transactions) for row in harness.add(4)]
+    assert within(60, lambda: reads() and reader.finished)
+    reader.close()
+    return [*found, *values_of(lossy, end, lossy.latest(end, Limit()))], added
+
+
+@pytest.mark.usefixtures("soon_missing")
+@pytest.mark.parametrize("transactions", [12, 20], ids=["as long", "longer"])
+def test_a_topic_that_is_made_again_while_a_range_is_read_gives_each_row_once(
+    harness: KafkaSourceHarness, kafka: KafkaService, transactions: int
+) -> None:
+    found, added = _read_through_a_new_topic(harness, kafka, transactions)
+    assert not [row for row, times in Counter(found).items() if times > 1]
+    assert not set(added) - set(found)
+
+
+def test_rows_of_a_new_topic_that_are_handed_out_for_those_of_the_old_one_are_found(
+    harness: KafkaSourceHarness, kafka: KafkaService
+) -> None:
+    with planted((Lookup, "is_still", lambda *_: True)):
+        found, _ = _read_through_a_new_topic(harness, kafka, 20)
+        assert not [row for row, times in Counter(found).items() if times > 1]
 
 
 def test_a_range_that_goes_beyond_the_end_of_its_partition_is_an_error(
