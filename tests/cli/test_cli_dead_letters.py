@@ -15,7 +15,7 @@ import pytest
 
 from abs_clients.postgres.metadata import exists
 from abs_clients.postgres.pool import close_idle
-from abs_core.errors import DataError, RefusedError
+from abs_core.errors import DataError, OptionError, RefusedError
 from abs_sinks.postgres import PostgresSink
 from abs_sinks.postgres import replay as replay_module
 from abs_sinks.postgres.replay import PostgresLetters
@@ -176,6 +176,36 @@ def test_a_letter_of_a_table_of_the_same_name_elsewhere_is_not_this_tables(
     told = "update {d} set sink = 'elsewhere.{t}' where code = '23514'"
     harness.db.execute(told.format(d=harness.dead, t=harness.table))
     assert _audited(harness, tmp_path, "--deadletters", harness.dead)[0] == 1
+
+
+def _replayed_into_one(harness: Buried) -> None:
+    """Letters of two tables with the same columns are named in one call: whose rows are where?"""
+    other = f"public.other_{harness.table}"
+    harness.db.execute(f"update {harness.dead} set sink = '{other}' where code = '23514'")
+    harness.db.execute(
+        f'update {harness.dead} set "row" = \'{{"id": 8, "value": "b"}}\' where id = 1'
+    )
+    harness.db.execute(f"alter table {harness.table} drop constraint c")
+    where = ("--deadletter", harness.dead, "--stateschema", harness.schema)
+    listed = json.loads(_abs(harness, "deadletters", "list", *where, "--json")[1])
+    mine, others = (str(one["id"]) for one in sorted(listed, key=lambda one: one["sink"] == other))
+    replay = ("deadletters", "replay", *where, "--dbtable", harness.table, "--yes")
+    done = abs_(*replay, mine, others, "--url", harness.url)
+    assert sorted(harness.read()) == rows(0, 5), "a row of the other table is in this one"
+    assert isinstance(done.exception, OptionError)
+    assert f"{other}: {others}" in done.exception.what
+    # As the remedy says.
+    assert _abs(harness, *replay, mine) == (0, "1 dead letters replayed\n")
+    assert len(harness.read()) == 6
+
+
+def test_letters_of_two_tables_are_not_replayed_into_one(harness: Buried) -> None:
+    _replayed_into_one(harness)
+
+
+def test_letters_of_two_tables_that_are_replayed_into_one_are_found(harness: Buried) -> None:
+    with planted((replay_module, "of_one_sink", lambda letters: letters), match="of the other"):
+        _replayed_into_one(harness)
 
 
 @pytest.mark.parametrize(

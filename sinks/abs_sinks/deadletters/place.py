@@ -8,8 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from abs_core.errors import CorruptionError, DataError
+from abs_core.errors import CorruptionError, DataError, OptionError
 from abs_sinks.deadletters.letter import rows_of, schema_of
+
+_NAMED = 10
+"""Letters that an error names."""
 
 Group = tuple[list[dict[str, Any]], pa.RecordBatch]
 """Letters whose rows have the same columns, and these rows."""
@@ -37,6 +40,30 @@ def readable(letters: Sequence[dict[str, Any]]) -> tuple[list[Group], dict[Any, 
     return groups, unread
 
 
+def of_one_sink(letters: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+    """The letters themselves, which one call can write to one target.
+
+    Raises:
+        OptionError: they are of several sinks: rows of one would be written to the target of another,
+            and its letters marked as replayed.
+    """
+    by_sink: dict[str, list[str]] = {}
+    for letter in letters:
+        if letter["sink"] is not None:  # what cannot be read is named later
+            by_sink.setdefault(letter["sink"], []).append(str(letter["id"]))
+    if len(by_sink) > 1:
+        named = "; ".join(
+            f"{sink}: {', '.join(ids[:_NAMED])}{' ...' if len(ids) > _NAMED else ''}"
+            for sink, ids in sorted(by_sink.items())
+        )
+        raise OptionError(
+            f"The letters are of {len(by_sink)} sinks ({named}), and one call writes to one target. "
+            "Nothing was written.",
+            remedy="replay those of each sink by a call of its own, which names its target.",
+        )
+    return letters
+
+
 def tell_unread(unread: Mapping[Any, str], written: int) -> None:
     """Raise the error of a replay that left letters out, as their rows cannot be read.
 
@@ -44,7 +71,7 @@ def tell_unread(unread: Mapping[Any, str], written: int) -> None:
         DataError: names each of them.
     """
     if unread:
-        named = "; ".join(f"letter {id_}: {why}" for id_, why in list(unread.items())[:10])
+        named = "; ".join(f"letter {id_}: {why}" for id_, why in list(unread.items())[:_NAMED])
         raise DataError(
             f"{len(unread)} dead letters cannot be read, and stay. {named} The other {written} were "
             "written and marked.",
@@ -82,6 +109,7 @@ class KeptLetters(ABC):
         Exactly once: rows and marks are under one decision.
 
         Raises:
+            OptionError: they are of several sinks.
             DataError, TargetError: a row is refused again; of those with its columns nothing is
                 written, nothing marked. Or rows cannot be read: it names them; the others are written.
         """

@@ -22,7 +22,7 @@ from abs_core.errors import ContentionError, OptionError
 from abs_core.model import JobState, Wrote, job_key
 from abs_core.protocol import RunIdentity, Skip
 from abs_sinks.deadletters.letter import LETTERS, LISTED, changes_of, written_as
-from abs_sinks.deadletters.place import KeptLetters, readable, tell_unread
+from abs_sinks.deadletters.place import KeptLetters, of_one_sink, readable, tell_unread
 from abs_sinks.deadletters.writer import BuryingWriter
 
 REPLAYED = "replayed"
@@ -87,7 +87,7 @@ class AppendedLetters(KeptLetters):
         return [letter for letter in self._letters() if letter["id"] in wanted]
 
     def replay(self, ids: Sequence[int | str]) -> int:
-        groups, unread = readable(self._waiting(ids))
+        groups, unread = readable(of_one_sink(self._waiting(ids)))
         for letters, _ in groups:
             if changes_of(letters[0]["schema"]):
                 raise OptionError(

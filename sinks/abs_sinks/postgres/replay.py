@@ -24,7 +24,7 @@ from abs_core.errors import DataError, OptionError, RefusedError
 from abs_core.model import Wrote, job_key
 from abs_core.protocol import RunIdentity, Skip
 from abs_sinks.deadletters.letter import LISTED, changes_of, schema_of
-from abs_sinks.deadletters.place import KeptLetters, readable, tell_unread
+from abs_sinks.deadletters.place import KeptLetters, of_one_sink, readable, tell_unread
 from abs_sinks.postgres import letter_table
 from abs_sinks.postgres.apply.positions import agreed_in, positions_of
 from abs_sinks.postgres.apply.target import SinkTable, SinkTables
@@ -72,7 +72,8 @@ class PostgresLetters(KeptLetters):
         return self._rows(fields, "id = any({ids}::bigint[])", ids=list(map(int, ids)))
 
     def replay(self, ids: Sequence[int | str]) -> int:
-        groups, unread = readable([one for one in self.shown(ids) if one["replayed"] is None])
+        waiting = [one for one in self.shown(ids) if one["replayed"] is None]
+        groups, unread = readable(of_one_sink(waiting))
         ways = [self._written_by(letters, batch) for letters, batch in groups]
         whole = [
             self._completed(letters, batch, options) if options.changes else batch
