@@ -147,7 +147,15 @@ class Files(Relation):
 
     def _found(self) -> tuple[str, dict[Path, Folders]]:
         """The format and the files, in a stable order, with the columns of their folders."""
-        every = {path: folders for text in self.paths for path, folders in _expand(text)}
+        by_text = {text: dict(_expand(text)) for text in self.paths}
+        # One that is misspelt or gone must not be passed over beside others.
+        gone = [t for t, files in by_text.items() if not files and not Path(t).exists()]
+        if gone:
+            raise OptionError(
+                f"{', '.join(gone)}: there is no file to read.",
+                remedy="correct the path or pattern.",
+            )
+        every = {path: folders for files in by_text.values() for path, folders in files.items()}
         # The place is one more column that is not in the file itself.
         found: dict[Path, Folders] = {
             path: {**folders, PLACE: self.known_as.get(path, str(path))}

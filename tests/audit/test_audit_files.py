@@ -347,6 +347,20 @@ def test_no_file_and_files_of_two_formats_are_errors(tmp_path: Path) -> None:
         compared(whole, tmp_path)
 
 
+@pytest.mark.parametrize("gone", ["gone.parquet", "gone*.parquet", "gone/*"])
+@pytest.mark.parametrize("side", ["expected", "actual"])
+def test_a_file_that_is_not_there_is_not_passed_over_beside_others(
+    side: str, gone: str, tmp_path: Path
+) -> None:
+    """Its records would be neither expected nor read, and the audit clean."""
+    there = write_parquet(tmp_path / "there")
+    one, both = Files((str(there),)), Files((str(there), str(tmp_path / gone)))
+    sides = (both, one) if side == "expected" else (one, both)
+    assert audit(one, one, BY_ID).clean
+    with pytest.raises(OptionError, match=r"gone.*there is no file to read"):
+        audit(*sides, BY_ID)
+
+
 def hints(report: Report) -> list[str]:
     return [note for note in report.notes if "trailing zeros of decimals" in note]
 
