@@ -381,7 +381,7 @@ def _moment(text: str, arrow: pa.DataType) -> Any:
     return micros * 1000 if arrow.unit == "ns" else micros // _MICROS[arrow.unit]
 
 
-_YEAR = re.compile(r"(?P<year>\d{4,6})(?P<rest>-\d\d-\d\d.*?)(?P<before> BC)?")
+_YEAR = re.compile(r"(?P<year>\d{4,7})(?P<rest>-\d\d-\d\d.*?)(?P<before> BC)?")
 _DAY_US = 86_400_000_000
 _MICROS = {"us": 1, "ms": 1000, "s": 1_000_000}
 
@@ -395,5 +395,5 @@ _READERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], Any]], ...]
     (pa.types.is_decimal, lambda v: Decimal(str(v))),
     (pa.types.is_time, lambda v: _DAY_US if v == "24:00:00" else time.fromisoformat(v)),
     # The server's [months, days, microseconds].
-    (pa.types.is_duration, lambda v: timedelta(days=v[1], microseconds=v[2])),
+    (pa.types.is_duration, lambda v: v[1] * _DAY_US + v[2]),
 )

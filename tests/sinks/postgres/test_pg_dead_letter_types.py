@@ -34,6 +34,8 @@ COLUMNS = {
     "midnight": ("time", pa.array([86_400_000_000], pa.time64("us"))),
     "iv": ("interval", pa.array([(14, -2, 3_000_000)], pa.month_day_nano_interval())),
     "du": ("interval", pa.array([-90_000_000_001], pa.duration("us"))),
+    "least": ("interval", pa.array([-(2**63)], pa.duration("us"))),
+    "far": ("date", pa.array([2_000_000_000], pa.date32())),
     "u": ("uuid", pa.array(["00112233-4455-6677-8899-aabbccddeeff"])),
     "ub": ("uuid", pa.array([bytes(range(16))])),
     "a": ("text[]", pa.array([["x", None]])),
