@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -277,18 +278,25 @@ def list_parts(array: pa.Array) -> tuple[npt.NDArray[np.int64], pa.Array]:
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), array.flatten()
 
 
-def taken(rows: pa.RecordBatch, places: pa.Array) -> pa.RecordBatch:
+Rows = TypeVar("Rows", bound=pa.RecordBatch | pa.Table)
+
+
+def taken(rows: Rows, places: pa.Array) -> Rows:
     """The rows at these places, in this order, in any layout: Arrow 26 takes none of views and runs."""
+    made: Rows
     try:
-        return rows.take(places)
+        made = rows.take(places)
     except pa.ArrowNotImplementedError:
-        if not len(places):
-            return rows.slice(0, 0)
         numbers = places.to_numpy(zero_copy_only=False)
         starts = np.flatnonzero(np.diff(numbers, prepend=-2) != 1)
-        ends = [*starts[1:], len(numbers)]
-        parts = [rows.slice(numbers[a], b - a) for a, b in zip(starts, ends, strict=True)]
-        return pa.Table.from_batches(parts, rows.schema).combine_chunks().to_batches()[0]
+        parts = [rows.slice(run[0], len(run)) for run in np.split(numbers, starts[1:]) if len(run)]
+        is_table = isinstance(rows, pa.Table)
+        tables = parts if is_table else [pa.Table.from_batches([part]) for part in parts]
+        made = rows.slice(0, 0)
+        if tables:
+            table = pa.concat_tables(tables).combine_chunks()
+            made = table if is_table else table.to_batches()[0]
+    return made
 
 
 def can_cast(arrow: pa.DataType, to: pa.DataType) -> bool:

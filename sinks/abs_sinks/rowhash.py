@@ -13,6 +13,7 @@ A hash depends on the value alone, not on its row, its batch or its Arrow layout
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -149,13 +150,21 @@ def _hash_nested(array: pa.Array) -> Hashes:
 
 def _hash_union(array: pa.Array) -> Hashes:
     """The hash of each value, whichever field it has."""
-    codes = array.type_codes.to_numpy()
-    places = array.offsets.to_numpy() if array.type.mode == "dense" else np.arange(len(array))
+    codes = _part_of_union(array, 1, pa.int8())
+    is_dense = array.type.mode == "dense"
+    places = _part_of_union(array, 2, pa.int32()) if is_dense else np.arange(len(array))
     hashes = np.zeros(len(array), np.uint64)
     for number in range(array.type.num_fields):
         of_field = codes == array.type.type_codes[number]
         hashes[of_field] = hash_values(array.field(number))[places[of_field]]
     return _mixed(hashes ^ _mixed(codes.astype(np.uint64)))
+
+
+def _part_of_union(array: pa.Array, number: int, kind: pa.DataType) -> npt.NDArray[Any]:
+    """One of its buffers: ``type_codes`` and ``offsets`` do not begin where a slice does (26.0.1)."""
+    buffers = [None, array.buffers()[number]]
+    part = pa.Array.from_buffers(kind, len(array), buffers, offset=array.offset)
+    return np.asarray(part)
 
 
 def _hash_others(array: pa.Array) -> Hashes:
