@@ -54,7 +54,7 @@ def missing(error: ImportError, needed_by: str, extra: str | None = None) -> Con
     """The error for an extra that is not installed; None if another module is missing.
 
     Args:
-        needed_by: needs it, as the beginning of a sentence.
+        needed_by: what needs it, as the beginning of a sentence.
         extra: installs every library that ``needed_by`` imports; None: see ``EXTRAS``.
     """
     module = (error.name or "").split(".")[0]

@@ -80,9 +80,8 @@ class Answer(Generic[T]):
             try:
                 raise error
             finally:
-                del (
-                    error
-                )  # its traceback would refer to it, and only the garbage collector free both
+                # Its traceback refers to this frame: only the garbage collector would free both.
+                del error
         return self._found
 
 

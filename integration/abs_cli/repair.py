@@ -113,17 +113,20 @@ def repair(
 
 def _numbers(text: str) -> list[int]:
     """The epochs of ``4 to 7, 9``."""
-    numbers: list[int] = []
-    try:
-        for span in text.split(","):
-            first, _, last = span.partition(" to ")
-            numbers += range(int(first), int(last or first) + 1)
-    except ValueError as error:
-        raise OptionError(
-            f"These are no epochs: {text[:100]!r}.",
-            remedy="write them as the error does: 4 to 7, 9.",
-        ) from error
-    return numbers
+    numbers: set[int] = set()
+    for span in text.split(","):
+        first, _, last = span.partition(" to ")
+        try:
+            epochs = range(int(first), int(last or first) + 1)
+        except ValueError:
+            epochs = range(0)
+        if not epochs:
+            raise OptionError(
+                f"These are no epochs: {text[:100]!r}.",
+                remedy="write them as the error does: 4 to 7, 9.",
+            )
+        numbers.update(epochs)
+    return sorted(numbers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from abs_core.contracts import Task
 from abs_core.coordinator import Coordinator, Report
 from abs_core.errors import (
     ConfigError,
+    OptionError,
     ProtocolError,
     ReplayMismatchError,
     TargetWentBackError,
@@ -236,7 +237,11 @@ def test_an_epoch_that_is_not_recorded_cannot_be_repaired(
     result = abs_(*repair(harness, "7"))
     assert isinstance(result.exception, ProtocolError)
     assert "does not record what epoch 7 wrote" in str(result.exception)
-    assert abs_(*repair(harness, "1 and 2")).exit_code != 0
+
+
+@pytest.mark.parametrize("text", ["1 and 2", "2 to 1", "1, ", ""])
+def test_what_is_no_list_of_epochs_is_refused(case: Case, harness: TableHarness, text: str) -> None:
+    assert isinstance(abs_(*repair(harness, text)).exception, OptionError)
 
 
 def test_a_checkpoint_with_another_input_is_told(

@@ -48,7 +48,7 @@ class PostgresLetters(KeptLetters):
 
     Args:
         options: of the sink; ``deadletter`` names the table. ``replay`` needs protocol ``wal``.
-        given: the options as text, to which letters add how they are written; None: they do not.
+        texts: the options as text, to which letters add how they are written; None: they do not.
     """
 
     def __init__(self, options: PostgresOptions, texts: Mapping[str, str] | None = None) -> None:

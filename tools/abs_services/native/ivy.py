@@ -19,7 +19,7 @@ def resolve(
     """The folder ``scratch/jars`` with these jars and what they need at run time.
 
     Args:
-        artifacts: is fetched, for errors.
+        artifacts: what is fetched, for errors.
         dependencies: organisation, name and version of each.
 
     Raises:
@@ -62,7 +62,7 @@ def ivy_jar(artifacts: str = "jars") -> Path:
     """Ivy's own jar.
 
     Args:
-        artifacts: it fetches, for errors.
+        artifacts: what it fetches, for errors.
     """
     spec = importlib.util.find_spec("pyspark")
     if spec is not None and spec.submodule_search_locations:
