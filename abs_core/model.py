@@ -43,8 +43,8 @@ AND = " + "
 
 MOVED = "moved to "
 """Prefix of the lineage in a register that was moved; no query has such a lineage."""
-NOWHERE = "nowhere"
-"""Where the register of a job is moved that a command has begun to reset, or to remove."""
+NOWHERE = "nowhere, to be deleted"
+"""Where the register of a job is moved that a command has begun to reset or remove; no job's key."""
 
 
 @dataclass(frozen=True, slots=True)

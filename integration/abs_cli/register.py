@@ -27,7 +27,7 @@ from abs_cli.repair import repair
 from abs_cli.sites import Job, Registers, Schema, Sinks, Site, Url
 from abs_cli.trail import noted
 from abs_core.errors import ConfigError, ContentionError, ProtocolError
-from abs_core.model import JobState, job_key
+from abs_core.model import NOWHERE, JobState, job_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -173,6 +173,11 @@ def _what_is_forgotten(job: str, kept: JobState) -> str:
     """The question."""
     if kept.moved_to is None:
         return f"{job} has committed {done(kept)} to {kept.target}. Forget it?"
+    if kept.moved_to == NOWHERE:
+        return (
+            f"The reset or removal of {job} did not finish: run it again, to its end. Or is it enough "
+            f"to forget that it has committed {done(kept)} to {kept.target}?"
+        )
     if (place := kept.moved_to.removesuffix(UNFINISHED)) != kept.moved_to:
         return (
             f"The move of the register of {job} to {place} did not finish: this may be the only record "

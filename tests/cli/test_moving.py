@@ -22,7 +22,7 @@ from abs_core.errors import (
     IdentityError,
     RegisterLostError,
 )
-from abs_core.model import JobState
+from abs_core.model import NOWHERE, JobState, job_key
 from abs_core.registers import MemoryRegister
 from abs_testing.behind import CommitterBehind
 from abs_testing.case import JOB, Case, raises, rows
@@ -297,6 +297,20 @@ def test_no_run_starts_while_its_job_is_reset(case: Case) -> None:
     reset(register, committer, JOB, lambda last: seen.append(last.lineage))
     assert seen == ["lineage"], "what is forgotten is of the job's own lineage"
     assert register.load(JOB) is None
+
+
+def test_a_name_is_not_taken_for_the_mark_of_a_reset(case: Case) -> None:
+    """Else the error of an interrupted rename would name a command that deletes the register."""
+    register, name = Brittle(), job_key(NOWHERE)
+    case.run(store=register).epoch(0, ROWS)
+    committer = case.sink().committer()
+    register.left = 2
+    raises(Halted, lambda: rename(register, committer, JOB, name))
+    error = raises(IdentityError, lambda: case.run(store=register).begin(1))
+    assert "it was moved to" in error.what
+    raises(IdentityError, lambda: reset(register, committer, JOB))
+    register.left = -1
+    assert rename(register, committer, JOB, name).job == name
 
 
 def test_a_job_that_is_started_while_it_is_reset_goes_on(case: Case) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from abs_core.contracts import Stored
 from abs_core.errors import JobGoneError, NotYetError, UnavailableError
-from abs_core.model import JobState
+from abs_core.model import NOWHERE, JobState
 from abs_core.protocol import ENDED
 
 TIMEOUT_SECONDS = 600.0
@@ -100,6 +100,8 @@ def _present(stored: Stored | None, first: JobState | None, job: str) -> JobStat
     )
     if state is None:
         why = "has no register here"
+    elif state.moved_to == NOWHERE:
+        why, remedy = "is being reset or removed", "wait again when that is done."
     elif state.moved_to is not None:
         why, remedy = f"was moved: its register is at {state.moved_to}", "wait there."
     elif first is not None and state.register != first.register:
