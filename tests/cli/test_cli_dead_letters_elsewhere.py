@@ -175,7 +175,7 @@ def test_letters_of_a_folder_are_listed_shown_replayed_and_audited(
         # The letter tells the job's format, JSON, which cannot hold the row.
         unnamed = ("--url", url(), "--deadletter", harness.dead)
         assert _abs("deadletters", "replay", *ids, *unnamed, "--yes")[0] == 1
-        parquet = ("--url", url(fileformat="parquet"), "--deadletter", harness.dead)
+        parquet = ("--url", url(fileFormat="parquet"), "--deadletter", harness.dead)
         again = ("deadletters", "replay", *ids, *parquet, "--yes")
         assert _abs(*again) == (0, "2 dead letters replayed\n")
         assert _abs(*again) == (0, "0 dead letters replayed\n")

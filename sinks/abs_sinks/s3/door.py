@@ -32,7 +32,9 @@ class LetterFolders(LetterPlaces):
         from abs_sinks.s3.sink import S3Letters
 
         texts = {**FORMAT._given(url), **more, "deadletter": deadletter}
-        return S3Letters(FORMAT.parse(texts), texts)
+        options = FORMAT.parse(texts)
+        # Users write names in any case, letters in lower case.
+        return S3Letters(options, {name.lower(): text for name, text in texts.items()})
 
     def of(self, options: S3Options) -> KeptLetters:
         from abs_sinks.s3.sink import S3Letters

@@ -201,7 +201,8 @@ def admin_committer(
 class S3Letters(AppendedLetters):
     """Args:
     options: of the sink; ``deadletter`` names the folder.
-    texts: the options as text, to which letters add how they are written; None: they do not.
+    texts: the options as text, by names in lower case, to which letters add how they are written;
+        None: they do not.
     """
 
     def __init__(self, options: S3Options, texts: Mapping[str, str] | None = None) -> None:
