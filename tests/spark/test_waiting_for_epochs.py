@@ -12,7 +12,7 @@ import pytest
 
 from abs_core.contracts import Stored
 from abs_core.errors import JobGoneError, NotYetError, OptionError, UnavailableError
-from abs_core.model import MOVED, Course, Decision, JobState, Recent
+from abs_core.model import MOVED, NOWHERE, Course, Decision, JobState, Recent
 from abs_spark.epochs import waiting
 from abs_spark.epochs.cut import wanted_of
 from abs_spark.epochs.waiting import FIRST_PAUSE, LAST_PAUSE, Wanted, arrived, wait_for
@@ -116,6 +116,7 @@ def test_what_is_not_yet_there_is_told() -> None:
     [
         (None, "has no register"),
         (replace(at(0), lineage=f"{MOVED}elsewhere: lineage"), "was moved"),
+        (replace(at(0), lineage=f"{MOVED}{NOWHERE}: lineage"), "is being reset or removed"),
         (replace(at(9), register="1" * 16), "begun again"),
         (replace(at(9), lineage="another"), "counts its epochs anew"),
     ],
