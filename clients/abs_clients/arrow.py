@@ -274,8 +274,10 @@ def _cast_map(array: pa.Array, to: pa.DataType, path: str, leaf: Leaf | None) ->
 def list_parts(array: pa.Array) -> tuple[npt.NDArray[np.int64], pa.Array]:
     """Offsets and values of lists in any layout, without Arrow's cast to one; null has no values."""
     lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
-    # ``flatten`` gives the values of the lists that are not null, in order.
-    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), array.flatten()
+    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    # ``flatten`` gives the values of the lists that are not null, in order; if there is none, not for
+    # each type: Arrow 26 makes no empty array of lists of extension types.
+    return offsets, array.flatten() if offsets[-1] else array.values.slice(0, 0)
 
 
 Rows = TypeVar("Rows", bound=pa.RecordBatch | pa.Table)

@@ -164,6 +164,14 @@ def test_one_value_has_one_hash_in_every_form(arrays: list[pa.Array]) -> None:
     assert len({tuple(hash_values(array).tolist()) for array in arrays}) == 1
 
 
+def test_lists_without_any_value_have_the_hash_of_null() -> None:
+    inner = pa.array([None], pa.list_(pa.binary(16))).cast(pa.list_(pa.uuid()))
+    for kind in (pa.ListArray, pa.LargeListArray):
+        offsets = pa.array([0, 0], pa.int32() if kind is pa.ListArray else pa.int64())
+        lists = kind.from_arrays(offsets, inner.slice(0, 0), mask=pa.array([True]))
+        assert hash_values(lists).tolist() == hash_values(pa.nulls(1)).tolist()
+
+
 def test_values_that_look_alike_have_hashes_of_their_own() -> None:
     texts = [
         "",
