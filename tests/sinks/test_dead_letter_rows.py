@@ -23,6 +23,7 @@ from abs_sinks.deadletters.letter import (
     schema_text,
     why_bad,
 )
+from abs_sinks.deadletters.place import readable
 from abs_sinks.deadletters.replay import AppendedLetters, BuryingSink
 from abs_sinks.refusals import BadRows, Code, Reason
 from tests.planted import planted
@@ -183,3 +184,18 @@ def test_what_is_no_letter_is_named_among_the_others() -> None:
     ]
     with pytest.raises(DataError, match=r"letter 0:0: .* letter 0:2: .* The other 0 were written"):
         kept.replay(["0:0", "0:2"])
+
+
+def test_letters_whose_rows_are_read_in_two_types_are_read_all_the_same() -> None:
+    """Arrow makes an encoded column of one value, and not of another: the replay of all ended so."""
+    beyond = 2**62  # a year that has no text
+    column = pa.array([0, beyond, None], pa.timestamp("ns", "+05:30")).dictionary_encode()
+    batch = pa.RecordBatch.from_arrays([column], names=["d"])
+    refused = dead_letters(batch, [(row, "code", "message", None) for row in range(3)], Shown())
+    schema = schema_text(batch.schema)
+    letters = [{"id": n, "row": one.row, "schema": schema} for n, one in enumerate(refused)]
+    groups, unread = readable(letters)
+    assert not unread
+    assert [[one["id"] for one in group] for group, _ in groups] == [[0, 2], [1]]
+    read = [value.as_py() for _, rows in groups for value in rows.column(0).cast(pa.int64())]
+    assert read == [0, None, beyond]

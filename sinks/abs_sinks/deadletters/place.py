@@ -20,7 +20,7 @@ Group = tuple[list[dict[str, Any]], pa.RecordBatch]
 
 def readable(letters: Sequence[dict[str, Any]]) -> tuple[list[Group], dict[Any, str]]:
     """The letters (``KeptLetters.shown``) whose rows can be read, and why others cannot, by id."""
-    by_schema: dict[tuple[str, tuple[str, ...]], list[tuple[dict[str, Any], pa.RecordBatch]]] = {}
+    by_schema: dict[tuple[str, str], list[tuple[dict[str, Any], pa.RecordBatch]]] = {}
     unread: dict[Any, str] = {}
     for letter in letters:
         try:
@@ -31,7 +31,8 @@ def readable(letters: Sequence[dict[str, Any]]) -> tuple[list[Group], dict[Any, 
         if not row.schema.names:
             unread[letter["id"]] = "It shows no column of its row (option deadlettercolumns)."
         else:
-            of = (letter["schema"], tuple(row.schema.names))
+            # Of a type that Arrow cannot always make, rows may be read in two (see ``rows_of``).
+            of = (letter["schema"], row.schema.to_string())
             by_schema.setdefault(of, []).append((letter, row))
     groups = []
     for group in by_schema.values():
