@@ -42,7 +42,8 @@ class Past:
         noted: oldest first.
         sinks: numbers of the sinks that these targets are of.
         own: what a run that is under way decides next, as it was inspected a moment ago; empty where
-            the epoch has no rows of these sinks; None at a start.
+            the epoch has no rows of these sinks, or was written before the last one was finished;
+            None at a start.
     """
 
     register: str

@@ -146,16 +146,15 @@ class Coordinator:
         """
         began = time.monotonic()
         # Open decisions first: they must be finished even if this epoch fails.
-        state = self._forward.finish_open(
-            self._decider.expected(report) or self._cell.mine(self._who)
-        )
+        before = self._decider.expected(report) or self._cell.mine(self._who)
+        state = self._forward.finish_open(before)
         is_known = self._decider.is_known(state, report)
         if not is_known:
             mine = partial(self._cell.mine, self._who)
             # Before the decision: until something is decided, a lost register costs nothing.
             self._certifier.certify(mine, report.epoch, gaps_allowed=report.gaps_allowed)
         handles = frozenset(committable.handle for committable in report.committables)
-        state = self._decider.decide(report, is_known=is_known)
+        state = self._decider.decide(report, is_known=is_known, rolled=bool(before.open))
         decided = time.monotonic()
         if not is_known:
             # Of a co-commit no decision is left open; then it is the report that was decided.

@@ -74,7 +74,7 @@ class Lookout:
         inspected before, so what they were written after is compared.
 
         Args:
-            own: what is decided next.
+            own: what is decided next, if it was written after the last epoch was finished.
 
         Raises:
             TargetWentBackError: rows of finished epochs are gone; nothing is decided.

@@ -145,8 +145,10 @@ class Later(Future[Any]):
         super().__init__()
         self._meanwhile = meanwhile
 
-    def result(self, timeout: float | None = None) -> Any:
+    def exception(self, timeout: float | None = None) -> None:
         self._meanwhile()
+
+    def result(self, timeout: float | None = None) -> Any:
         return SimpleNamespace(offset=7)
 
 
