@@ -13,32 +13,13 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import BinaryIO
 
-from abs_core.errors import AbsError, RefusedError, TargetError, UnavailableError
+from abs_core.errors import RefusedError, TargetError, UnavailableError
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 NO_FLUSH = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
 """Errors of fsync(2) by which a file system says that it cannot, not that it failed."""
 NO_HANDLE_LEFT = {errno.EMFILE, errno.ENFILE}
 RAISE_FILES = "raise the limit of open files (`ulimit -n`; LimitNOFILE= of a systemd unit)."
-
-
-def name_open_files(error: AbsError) -> AbsError:
-    """The error of an outage, with its remedy if this process can open no more files.
-
-    Clients hide that cause or lose it, so a file is opened to find out.
-    """
-    if isinstance(error, UnavailableError) and _no_file_left():
-        error.what += " This process can open no more files."
-        error.remedy = RAISE_FILES
-    return error
-
-
-def _no_file_left() -> bool:
-    try:
-        os.close(os.open(os.devnull, os.O_RDONLY))
-    except OSError as error:
-        return error.errno in NO_HANDLE_LEFT
-    return False
 
 
 def flush_folder(folder: Path) -> None:

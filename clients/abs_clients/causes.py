@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator
+from socket import gaierror
 from ssl import SSLError
 
-from abs_core.durable import FULL
-from abs_core.errors import RefusedError, TargetError
+from abs_core.durable import FULL, NO_HANDLE_LEFT, RAISE_FILES
+from abs_core.errors import AbsError, RefusedError, TargetError, UnavailableError
 
 _OF_FILES = (
     FileNotFoundError,
@@ -29,6 +31,10 @@ _OF_PROGRAMS = (
     ValueError,
 )
 """No server's silence is one of these: a library met a value that it cannot handle."""
+
+
+_WORDS = tuple(map(os.strerror, NO_HANDLE_LEFT))
+"""How the system says that no file can be opened."""
 
 
 def local_error(error: BaseException, doing: str, system: str) -> TargetError | None:
@@ -60,6 +66,48 @@ def local_error(error: BaseException, doing: str, system: str) -> TargetError | 
                 "it.",
             ).of(system)
     return None
+
+
+def name_open_files(error: AbsError, cause: BaseException | None) -> AbsError:
+    """The error of an outage, with its remedy if this process can open no more files.
+
+    For errors of a client that nobody has answered: a server's own lack of files is another.
+
+    Args:
+        error: ours, with the text of the cause.
+        cause: the client's exception; None where it gives no more than a text.
+    """
+    if isinstance(error, UnavailableError) and _lacks_files(error.what, cause):
+        error.what += " This process can open no more files."
+        error.remedy = RAISE_FILES
+    return error
+
+
+def _lacks_files(text: str, cause: BaseException | None) -> bool:
+    """Whether no file could be opened, by the number that the system gave, or by its words.
+
+    Where a library passes on neither, a file is opened to find out. Another thread may have closed one
+    meanwhile: then it is not told.
+    """
+    numbers = [] if cause is None else [*filter(None, map(_number, _causes(cause)))]
+    if numbers:
+        return any(number in NO_HANDLE_LEFT for number in numbers)
+    return any(words in text for words in _WORDS) or _no_file_left()
+
+
+def _number(cause: BaseException) -> int | None:
+    """The system's number of an error; None for the numbers of OpenSSL and of a name's look-up."""
+    if not isinstance(cause, OSError) or isinstance(cause, SSLError | gaierror):
+        return None
+    return cause.errno
+
+
+def _no_file_left() -> bool:
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        return error.errno in NO_HANDLE_LEFT
+    return False
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

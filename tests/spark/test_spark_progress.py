@@ -6,7 +6,6 @@ import json
 import logging
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from abs_core import events
+from abs_services.processes import free_port
 from abs_spark.progress import observer
 
 ROOT = Path(__file__).parents[2]
@@ -78,9 +78,7 @@ def test_every_metric_of_the_alert_rules_is_at_the_address_that_the_page_makes()
     """In a process of its own, by the page's snippet: a provider can be set once in a process."""
     snippets = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     [snippet] = [one for one in snippets if "9464" in one]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    port = str(free_port())
     made = subprocess.run(
         [sys.executable, "-c", snippet.replace("9464", port) + _SCRAPED.replace("9464", port)],
         capture_output=True,

@@ -150,7 +150,7 @@ def free_port() -> int:
     draw = random.SystemRandom()
     for _ in range(200):
         port = draw.choice(_PORTS)
-        if _is_free(port) and _reserved(port):
+        if _reserved(port) and _is_free(port):  # another cannot bind it between the two
             return port
     raise UnavailableError(
         "no free TCP port was found on 127.0.0.1", remedy="end servers that are not needed."

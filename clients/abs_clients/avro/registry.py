@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from abs_clients.avro.schema import Node, parsed
 from abs_clients.avro.settings import RegistrySettings
+from abs_clients.causes import name_open_files
 from abs_clients.per_process import PerProcess
 from abs_clients.readfiles import ReadFiles
 from abs_core.errors import (
@@ -183,10 +184,11 @@ class Registry:
                 "ssl",
             ):
                 raise
-            raise UnavailableError(
+            silent = UnavailableError(
                 f"The schema registry at {self._settings.url} did not answer: {doing}: {error}.",
                 remedy="check that it runs, and that every executor reaches it.",
-            ) from error
+            )
+            raise name_open_files(silent, error) from error
 
     def _error(self, error: Any, doing: str, missing: str) -> AbsError:
         where = f"The schema registry at {self._settings.url}"

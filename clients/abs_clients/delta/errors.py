@@ -14,6 +14,7 @@ from deltalake.exceptions import (
     TableNotFoundError,
 )
 
+from abs_clients.causes import name_open_files
 from abs_clients.tablelog import DEFECT
 from abs_core.durable import disk_error
 from abs_core.errors import AbsError, RefusedError, TargetError, UnavailableError
@@ -76,7 +77,8 @@ def _of_store(error: Exception, doing: str) -> AbsError:
             remedy="look at the path, and at the credentials and rights of this process.",
         )
     if _SILENT.search(text):
-        return UnavailableError(f"The store does not answer, {doing}: {text_of(error)}.")
+        silent = UnavailableError(f"The store does not answer, {doing}: {text_of(error)}.")
+        return name_open_files(silent, error)
     if is_missing(error):
         return RefusedError(
             f"A file of the table's log is gone, {doing}: {text_of(error)}.",

@@ -26,6 +26,7 @@ from pyiceberg.exceptions import (
 )
 from requests.exceptions import RequestException
 
+from abs_clients.causes import name_open_files
 from abs_clients.s3.errors import to_abs_error
 from abs_clients.tablelog import DEFECT
 from abs_core.durable import disk_error
@@ -94,7 +95,8 @@ def mapped(doing: str) -> Iterator[None]:
 def _mapped(error: Exception, doing: str) -> AbsError:
     text = f"{doing}: {type(error).__name__}"
     if isinstance(error, _SILENT + _of_sql(*_DATABASE_SILENT)) or _is_of_hive(error):
-        return UnavailableError(f"The catalog does not answer, {text}.")
+        silent = UnavailableError(f"The catalog does not answer, {text}.")
+        return silent if isinstance(error, RESTError) else name_open_files(silent, error)
     if isinstance(error, _REFUSED + _of_sql("SQLAlchemyError")):
         remedy = "look at its credentials and rights, and at its own log."
         return RefusedError(f"The catalog refuses, {text}.", remedy=remedy)

@@ -13,11 +13,11 @@ from typing import Any
 import kafka.errors
 from confluent_kafka import KafkaError, KafkaException
 
-from abs_clients.causes import local_error
+from abs_clients.causes import local_error, name_open_files
 from abs_clients.kafka.codes import ACCESS, BY_NUMBER, CONSEQUENCES, Meaning
 from abs_clients.kafka.login import login_of
 from abs_clients.kafka.settings import Settings, without_secrets
-from abs_core.durable import RAISE_FILES, name_open_files
+from abs_core.durable import RAISE_FILES
 from abs_core.errors import AbsError, RefusedError, TargetError, UnavailableError
 
 SYSTEM = "Kafka"
@@ -105,7 +105,10 @@ def to_abs_error(
     if who is not None and meaning.kind is RefusedError:
         shown += f"; the principal is {who.principal}"
     sentence = f"Kafka failed while {doing}: {text}{shown}."
-    return name_open_files(meaning.kind(sentence, remedy=meaning.remedy)).of(SYSTEM)
+    mapped = meaning.kind(sentence, remedy=meaning.remedy)
+    if code is None or code < 0:  # else a broker has answered
+        mapped = name_open_files(mapped, error if isinstance(error, BaseException) else None)
+    return mapped.of(SYSTEM)
 
 
 def naming(error: AbsError, who: Settings, brokers: Iterable[Any]) -> None:
@@ -153,7 +156,7 @@ def translate_errors(doing: str, who: Settings | None = None) -> Iterator[None]:
             f"Kafka did not answer while {doing}: {type(error).__name__}: "
             f"{without_secrets(str(error), who)}."
         )
-        raise name_open_files(lost).of(SYSTEM) from error
+        raise name_open_files(lost, error).of(SYSTEM) from error
 
 
 def _facts(error: Any) -> tuple[int | None, str, bool]:

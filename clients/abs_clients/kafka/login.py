@@ -30,6 +30,7 @@ from abs_clients.kafka.oidc import SYSTEM, claims, fetch
 from abs_clients.kafka.private import AbstractTokenProvider
 from abs_clients.kafka.setting_table import TWO_PHASE
 from abs_clients.kafka.settings import Settings, without_secrets
+from abs_clients.kafka.timeouts import CALL_SECONDS
 from abs_clients.per_process import PerProcess
 from abs_core.errors import AbsError, OptionError, RefusedError, UnavailableError
 from abs_core.model import Finding
@@ -92,8 +93,8 @@ class Login(AbstractTokenProvider):  # type: ignore[misc] # kafka-python has no 
         self._token: Token | None = None
         self._due = self._obtained_at = 0.0
         self._asked: Answer[Token] | None = None
-        self.failure: AbsError | None = None
-        """Why the last try gave no token; None if it gave one."""
+        self._failed: tuple[float, AbsError] | None = None
+        """When the last try gave no token, and why; None if it gave one."""
 
     def current(self) -> Token:
         """A token that is good now.
@@ -110,8 +111,17 @@ class Login(AbstractTokenProvider):  # type: ignore[misc] # kafka-python has no 
             return self._token
 
     @property
+    def failure(self) -> AbsError | None:
+        """Why the last try gave no token; None if it gave one, or was before the call that fails now.
+
+        A client that was idle asks for no token: what has failed long ago may have ended meanwhile.
+        """
+        failed = self._failed
+        return None if failed is None or time.time() - failed[0] > CALL_SECONDS else failed[1]
+
+    @property
     def outage(self) -> AbsError | None:
-        """Why there is no good token now; None if there is one, or none was asked for in vain."""
+        """Why there is no good token now; None if there is one, or none was refused lately."""
         token = self._token
         return self.failure if token is None or token.expires <= time.time() else None
 
@@ -131,16 +141,16 @@ class Login(AbstractTokenProvider):  # type: ignore[misc] # kafka-python has no 
                     remedy="look what the token server, or the function, gives.",
                 )
         except AbsError as error:
-            level = logging.WARNING if self.failure is None else logging.DEBUG  # once an outage
+            level = logging.WARNING if self._failed is None else logging.DEBUG  # once an outage
             # Without its traceback, which refers to all that failed by it: sinks, and their clients.
-            self.failure = copy(error)
+            self._failed = time.time(), copy(error)
             if not error.retryable or self._token is None or self._token.expires <= begun:
                 self._token = None
                 raise
             log.log(level, "the token for Kafka is not renewed yet: %s", error)
             self._due = min(begun + PAUSE_SECONDS, self._token.expires)
             return
-        self._token, self.failure, self._obtained_at = token, None, begun
+        self._token, self._failed, self._obtained_at = token, None, begun
         self._due = begun + RENEW_AT * (token.expires - begun)
 
     def _obtained(self) -> Token:

@@ -16,6 +16,7 @@ from urllib.error import HTTPError
 from urllib.parse import quote_plus, unquote_plus, urlencode, urlsplit
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
+from abs_clients.causes import name_open_files
 from abs_clients.kafka.login_rules import ID, SECRET, URL
 from abs_core.errors import OptionError, RefusedError, TargetError, UnavailableError
 
@@ -59,10 +60,11 @@ def fetch(pairs: Mapping[str, str]) -> tuple[str, float]:
                 f"The certificate of the token server {where} is not accepted: {error}.",
                 remedy="name the certificates of its authority: kafka.https.ca.location.",
             ).of(SYSTEM) from error
-        raise UnavailableError(
+        silent = UnavailableError(
             f"The token server {where} does not answer: {type(error).__name__}: {error}.",
             remedy=f"check that it is up, and check kafka.{URL}; nothing is lost.",
-        ).of(SYSTEM) from error
+        )
+        raise name_open_files(silent, error).of(SYSTEM) from error
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise RefusedError(
             f"The answer of the token server {where} holds no token with an expiry.",

@@ -13,8 +13,7 @@ from contextlib import contextmanager
 
 import psycopg
 
-from abs_clients.causes import local_error
-from abs_core.durable import name_open_files
+from abs_clients.causes import local_error, name_open_files
 from abs_core.errors import (
     AbsError,
     ContentionError,
@@ -110,7 +109,7 @@ def to_abs_error(error: psycopg.Error, doing: str) -> AbsError:
 
     ``doing``: the action, as the end of a sentence: ``copying rows into public.t``.
     """
-    return name_open_files(_translated(error, doing)).of(SYSTEM)
+    return _translated(error, doing).of(SYSTEM)
 
 
 def _translated(error: psycopg.Error, doing: str) -> AbsError:
@@ -166,7 +165,7 @@ def translate_errors(doing: str) -> Iterator[None]:
     except OSError as error:  # the driver lets it through where it cannot wait for the socket
         if local := local_error(error, doing, SYSTEM):
             raise local from error
-        raise _lost(doing, str(error)) from error
+        raise _lost(doing, str(error), error) from error
 
 
 def cannot_connect(error: psycopg.Error, where: str) -> AbsError:
@@ -177,7 +176,7 @@ def cannot_connect(error: psycopg.Error, where: str) -> AbsError:
         sign in text for sign in _REFUSED_AT_THE_DOOR
     ):
         remedy = "check the option url, and that the server runs."
-        return name_open_files(UnavailableError(sentence, remedy=remedy)).of(SYSTEM)
+        return name_open_files(UnavailableError(sentence, remedy=remedy), error).of(SYSTEM)
     return RefusedError(sentence, remedy="check the options url, user and password.")
 
 
@@ -190,7 +189,7 @@ def _without_state(error: psycopg.Error, doing: str) -> AbsError:
             remedy="bring the standby back, or take it out of synchronous_standby_names and reload.",
         )
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
-        return _lost(doing, text)
+        return _lost(doing, text, error)
     if isinstance(error, psycopg.DataError):
         return RowError(
             f"A value cannot be sent while {doing}: {text}.",
@@ -199,12 +198,12 @@ def _without_state(error: psycopg.Error, doing: str) -> AbsError:
     return TargetError(f"The PostgreSQL driver failed while {doing}: {text}.")
 
 
-def _lost(doing: str, text: str) -> AbsError:
+def _lost(doing: str, text: str, cause: BaseException) -> AbsError:
     error = UnavailableError(
         f"PostgreSQL went away while {doing}: {text}.",
         remedy="the server may have executed the request; the job checks that before it continues.",
     )
-    return name_open_files(error).of(SYSTEM)
+    return name_open_files(error, cause).of(SYSTEM)
 
 
 _OUT_OF_MEMORY = "53200"

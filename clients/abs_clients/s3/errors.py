@@ -13,8 +13,7 @@ from botocore import exceptions as boto
 from botocore.parsers import ResponseParserError
 from urllib3.exceptions import HTTPError
 
-from abs_clients.causes import local_error
-from abs_core.durable import name_open_files
+from abs_clients.causes import local_error, name_open_files
 from abs_core.errors import AbsError, ContentionError, RefusedError, TargetError, UnavailableError
 
 _Translation = tuple[type[TargetError], str]
@@ -117,7 +116,10 @@ def to_abs_error(error: Exception, doing: str) -> AbsError:
 
     ``doing``: the action, as the end of a sentence: ``uploading a part of s3://b/k``.
     """
-    return name_open_files(_translated(error, doing)).of(SYSTEM)
+    translated = _translated(error, doing)
+    if not isinstance(error, boto.ClientError):  # of which the server has answered
+        translated = name_open_files(translated, error)
+    return translated.of(SYSTEM)
 
 
 def _translated(error: Exception, doing: str) -> AbsError:

@@ -530,3 +530,38 @@ def test_a_connection_that_ends_with_its_token_tells_why_there_is_no_other(
     assert "token server" in error.what
     too_large = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "too large")
     assert "token" not in to_abs_error(too_large, "sending", settings).what
+
+
+def test_an_outage_of_long_ago_is_not_told_as_the_reason_of_a_later_error(
+    server: TokenServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An idle client asks for no token: whether the token server is back, nobody knows."""
+    settings = Settings.of(server.settings("a:1") | {"client.id": f"{server.url}/idle"})
+    mine = login_of(settings)
+    assert mine is not None
+    errors = {
+        "socket disconnected": kafka.errors.KafkaConnectionError("socket disconnected"),
+        "not allowed": KafkaError(KafkaError._AUTHENTICATION, "not allowed"),
+    }
+    server.status, until = 503, mine.current().expires + 1
+    for age, told in ((0.0, True), (59.0, True), (61.0, False), (3600.0, False)):
+        monkeypatch.setattr(login, "time", SimpleNamespace(time=lambda: until))
+        with pytest.raises(UnavailableError):
+            mine.current()
+        monkeypatch.setattr(login, "time", SimpleNamespace(time=lambda age=age: until + age))
+        for said, error in errors.items():
+            text = to_abs_error(error, "asking", settings).what
+            assert [words in text for words in ("token server", said)] == [told, not told]
+    server.status = 200
+    monkeypatch.setattr(login, "time", time)
+    mine.current()
+    mine.close()
+    assert mine.failure is mine.outage is None, "it has ended with the next token"
+
+
+def test_an_old_outage_that_is_told_is_found(
+    server: TokenServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: a failure stays the reason until there is a token, whenever that is asked for."""
+    with planted((login, "CALL_SECONDS", float("inf"))):
+        test_an_outage_of_long_ago_is_not_told_as_the_reason_of_a_later_error(server, monkeypatch)

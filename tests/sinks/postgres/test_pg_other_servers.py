@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -23,6 +22,7 @@ import pytest
 
 from abs_clients.postgres.address import Address
 from abs_core.errors import DataError, RefusedError, RowError, UnavailableError
+from abs_services.processes import free_port
 from abs_sinks.postgres import PostgresSink
 from abs_sinks.postgres.columns import table as table_module
 from abs_sinks.postgres.columns.types import Column
@@ -46,9 +46,7 @@ def server() -> Iterator[str]:
     folder = Path(tempfile.mkdtemp(prefix="abs-pg15-", dir="/tmp"))
     if AS_POSTGRES:
         shutil.chown(folder, "postgres")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
 
     def run(command: str, *arguments: str) -> None:
         subprocess.run([*AS_POSTGRES, str(BINARIES / command), *arguments], check=True, cwd=folder)
