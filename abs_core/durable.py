@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from abs_core.errors import RefusedError, TargetError, UnavailableError
 
@@ -141,7 +141,7 @@ def disk_errors(
     job: str | None = None,
     right: str = "read and write",
 ) -> Iterator[None]:
-    """Map every ``OSError`` to one of the project's errors.
+    """Map every ``OSError`` to one of the project's errors: what a person can mend is refused.
 
     Args:
         subject: of the error's sentence: ``The register folder /x``.
@@ -150,8 +150,8 @@ def disk_errors(
         right: what this user must be allowed to do.
 
     Raises:
-        RefusedError: missing permission, or a full disk.
-        UnavailableError: too many open files, or the disk does not answer.
+        RefusedError: missing permission, no room, or a name or a link that cannot be used.
+        UnavailableError: too many open files, a folder that is gone, or the disk does not answer.
     """
     try:
         yield
@@ -169,18 +169,87 @@ def disk_error(
     right: str = "read and write",
 ) -> TargetError:
     """The project's error for one of a disk; see ``disk_errors``."""
+    number = errno.EACCES if isinstance(error, PermissionError) else error.errno
+    kind, how, remedy = _MEANINGS.get(number or 0, _SILENT)
     why = f"{f' ({doing})' if doing else ''}: {error.strerror or error}"
-    kind: type[TargetError] = RefusedError
-    if isinstance(error, PermissionError) or error.errno == errno.EROFS:
-        how, remedy = "cannot be used", f"give this user the right to {right} it."
-    elif error.errno in FULL:
-        how, remedy = "is full", f"{room}, then restart."
-    elif error.errno in NO_HANDLE_LEFT:
-        kind, how, remedy = UnavailableError, "cannot be opened", RAISE_FILES
-    else:
-        kind, how = UnavailableError, "does not answer"
-        remedy = "look for a disk or a file system that has failed or gone."
+    named = error.filename
+    if isinstance(named, str | Path) and str(named) not in f"{subject}{why}":
+        why += f": {named}"
+    remedy = remedy.format(right=right, room=room)
     return kind(f"{subject} {how}{why}.", job=job, remedy=remedy)
+
+
+class _Meaning(NamedTuple):
+    kind: type[TargetError]
+    how: str
+    remedy: str
+
+
+_SILENT = _Meaning(
+    UnavailableError,
+    "does not answer",
+    "look for a disk or a file system that has failed or gone.",
+)
+"""What is in no list below: EIO, ETIMEDOUT, EHOSTDOWN, ..."""
+
+_MEANINGS = {
+    errno.EACCES: _Meaning(  # and EPERM: both are PermissionError
+        RefusedError, "cannot be used", "give this user the right to {right} it."
+    ),
+    errno.EROFS: _Meaning(
+        RefusedError,
+        "cannot be written",
+        "mount its file system for writing (the system may have closed it after an error of the "
+        "disk), or name another place.",
+    ),
+    errno.ENOSPC: _Meaning(RefusedError, "is full", "{room}, then restart."),
+    errno.EDQUOT: _Meaning(
+        RefusedError, "is full", "{room}, or raise this user's quota, then restart."
+    ),
+    errno.EFBIG: _Meaning(
+        RefusedError,
+        "cannot be written",
+        "raise the limit of a file's size (`ulimit -f`; LimitFSIZE= of a systemd unit), or name a "
+        "place on a file system that has larger files.",
+    ),
+    **dict.fromkeys(NO_HANDLE_LEFT, _Meaning(UnavailableError, "cannot be opened", RAISE_FILES)),
+    errno.ELOOP: _Meaning(
+        RefusedError, "cannot be used", "remove the symbolic link that leads back to itself."
+    ),
+    errno.ENAMETOOLONG: _Meaning(
+        RefusedError, "cannot be used", "shorten the name: most file systems have 255 bytes."
+    ),
+    **dict.fromkeys(
+        (errno.ENOTDIR, errno.EEXIST),
+        _Meaning(
+            RefusedError,
+            "cannot be used",
+            "a file stands where a folder is needed: correct the path, or move the file.",
+        ),
+    ),
+    errno.EISDIR: _Meaning(
+        RefusedError,
+        "cannot be used",
+        "a folder stands where a file is needed: correct the path, or move the folder.",
+    ),
+    **dict.fromkeys(
+        (errno.EINVAL, errno.EILSEQ, errno.EMLINK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EXDEV),
+        _Meaning(
+            RefusedError,
+            "cannot be used",
+            "its file system cannot do this, or has no such names: name a place on another one.",
+        ),
+    ),
+    **dict.fromkeys(
+        (errno.ENOENT, errno.ESTALE),
+        _Meaning(
+            UnavailableError,
+            "is not there",
+            "see who has removed it, and whether its file system is mounted.",
+        ),
+    ),
+}
+"""What people can mend, by the system's number. None of the first ones goes away by itself."""
 
 
 @contextmanager

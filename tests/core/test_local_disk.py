@@ -33,11 +33,11 @@ BATCH = pa.record_batch({"a": pa.array([1, 2, 3])})
 @pytest.mark.parametrize(
     ("short_of", "kind", "what", "remedy"),
     [
-        ("room", "RefusedError", "is full", "make room"),
+        ("room", "RefusedError", "cannot be written", "ulimit -f"),
         ("files", "UnavailableError", "open files", "limit of open files"),
     ],
 )
-def test_a_disk_without_room_and_a_process_without_files_are_told_with_the_way_out(
+def test_files_that_may_not_grow_and_a_process_without_files_are_told_with_the_way_out(
     short_of: str, kind: str, what: str, remedy: str, tmp_path: Path
 ) -> None:
     done = subprocess.run(

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from abs_core.errors import CorruptionError, NotPreparedError, SchemaError, UnavailableError
+from abs_core.errors import CorruptionError, NotPreparedError, RefusedError, SchemaError
 from abs_core.model import Committable, HandleName
 from abs_core.wal import FolderSegments, Seal, SegmentWriter, read_segment, seal_of, verify
 from abs_testing.check_segments import CHECKS, NewStore
@@ -109,7 +109,7 @@ def test_files_of_others_are_neither_listed_nor_deleted(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(strangers)
 
 
-def test_a_full_disk_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_file_that_may_not_grow_is_told_and_leaves_nothing(tmp_path: Path) -> None:
     # A process of its own: the limit on the size of files holds for all of it.
     code = f"""
 import resource, signal
@@ -126,7 +126,7 @@ try:
     for n in range(200):
         writer.write(batch_of([(1, "x" * 100_000)]))
 except RefusedError as error:
-    assert "is full" in str(error), error
+    assert "ulimit -f" in str(error), error
 else:
     raise SystemExit("not refused")
 assert not store.list(None), store.list(None)
@@ -138,10 +138,10 @@ assert not store.list(None), store.list(None)
 def test_a_folder_that_is_none_is_told(tmp_path: Path) -> None:
     (tmp_path / "wal").write_text("not a folder")
     store = FolderSegments(tmp_path / "wal")
-    with pytest.raises(UnavailableError, match="/wal does not answer"):
-        _write(store, 1)
-    with pytest.raises(UnavailableError, match="/wal does not answer"):
-        store.list(None)
+    for use in (lambda: _write(store, 1), lambda: store.list(None)):
+        with pytest.raises(RefusedError, match="/wal cannot be used") as error:
+            use()
+        assert "correct the path, or move the file" in error.value.remedy
 
 
 def _segment(folder: Path, rows: int = 1000) -> tuple[Path, Committable]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,19 +26,22 @@ class LocalStore:
     def find(self) -> list[Found]:
         root = self.pattern.root or "/"
         with reading(root):
-            if not Path(root).exists():
+            try:
+                status = Path(root).stat()
+            except FileNotFoundError as error:
                 raise RefusedError(
                     f"There is no folder or file {root}.",
                     remedy="create it, or correct the option path.",
-                )
-            if Path(root).is_file():
-                wanted = self.pattern.wants("")
-                return [_found(root, "", Path(root).stat())] if wanted else []
-            return list(self._walk(root, ""))
+                ) from error
+            if stat.S_ISREG(status.st_mode):
+                return [_found(root, "", status)] if self.pattern.wants("") else []
+            return list(self._walk(root, "", ()))
 
     def open(self, pin: Pin) -> OpenFile:
         name = self.name(pin.path)
         with reading(name), _missing_is_gone(name):
+            if Path(name).is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
             opened = _LocalFile(name, pin, pa.OSFile(name))
         opened.check()
         return opened
@@ -44,14 +49,22 @@ class LocalStore:
     def name(self, path: str) -> str:
         return f"{self.pattern.root}/{path}" if path else self.pattern.root
 
-    def _walk(self, folder: str, below: str) -> Iterator[Found]:
+    def _walk(self, folder: str, below: str, above: tuple[os.stat_result, ...]) -> Iterator[Found]:
+        """The files in a folder.
+
+        Args:
+            below: the folder's path below the root.
+            above: the folders that it is in.
+        """
+        above = (*above, Path(folder).stat())
         with os.scandir(folder) as entries:
             for entry in entries:
                 path = f"{below}/{entry.name}" if below else entry.name
                 try:
-                    if entry.is_dir():
-                        if self.pattern.enters(path):
-                            yield from self._walk(entry.path, path)
+                    if self.pattern.enters(path) and entry.is_dir():
+                        if entry.is_symlink():
+                            _check_circle(entry, above)
+                        yield from self._walk(entry.path, path, above)
                     elif self.pattern.wants(path) and entry.is_file():
                         yield _found(entry.path, path, entry.stat())
                 except FileNotFoundError:
@@ -74,7 +87,13 @@ class _LocalFile:
         self.content.close()
 
 
-def _found(name: str, path: str, stat: os.stat_result) -> Found:
+def _check_circle(link: os.DirEntry[str], above: tuple[os.stat_result, ...]) -> None:
+    """Raise what the system does after forty turns, unless the name is too long by then."""
+    if any(os.path.samestat(link.stat(), folder) for folder in above):
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), link.path)
+
+
+def _found(name: str, path: str, status: os.stat_result) -> Found:
     try:
         path.encode()
     except UnicodeEncodeError as error:
@@ -82,12 +101,12 @@ def _found(name: str, path: str, stat: os.stat_result) -> Found:
             f"The name of the file {name!a} is not UTF-8.",
             remedy="rename it, or exclude it with the option pathGlobFilter.",
         ) from error
-    return Found(Pin(path, stat.st_size, str(stat.st_mtime_ns)), stat.st_mtime_ns)
+    return Found(Pin(path, status.st_size, str(status.st_mtime_ns)), status.st_mtime_ns)
 
 
 @contextmanager
 def _missing_is_gone(name: str) -> Iterator[None]:
     try:
         yield
-    except FileNotFoundError as error:
-        raise gone(name) from error
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+        raise gone(name) from error  # a folder, or a file, has taken a name of its path

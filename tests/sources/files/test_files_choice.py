@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from abs_core.errors import ConfigError, OptionError, RefusedError, ReplayMismatchError
 from abs_core.source import Limit
-from abs_sources.files import FileOptions, FileSource
+from abs_sources.files import FileOptions, FileSource, local
 from abs_sources.files.local import LocalStore
 from abs_sources.files.log import KEPT
 from abs_sources.files.pattern import Pattern, literal
+from tests.planted import planted
 from tests.sources.files.fill import TEXT, Folder
 
 
@@ -273,3 +274,51 @@ def test_all_that_is_wrong_with_the_options_is_told_at_once(tmp_path: Path) -> N
     )
     assert beside.log is not None
     assert beside.log.name == "s3://bucket/c/abs-files"
+
+
+def looks(disk: Folder, **given: str) -> list[str]:
+    """The words of the files that a source finds."""
+    found = epochs(source_on(disk, recursiveFileLookup="true", **given), Limit())
+    return sorted(word for words_ in found for word in words_)
+
+
+@pytest.mark.parametrize("name", ["link", "long" * 50])
+@pytest.mark.parametrize("target", [".", "..", "itself"])
+def test_a_link_that_leads_in_a_circle_is_named_and_can_be_removed(
+    name: str, target: str, tmp_path: Path
+) -> None:
+    """Forty times a long name are too long a name before the system sees the circle."""
+    disk = Folder(tmp_path)
+    put(disk, "sub/a", 1)
+    link = disk.path / "sub" / name
+    link.symlink_to(name if target == "itself" else target)
+    with pytest.raises(RefusedError, match=f"sub/{name}[.] ") as error:
+        looks(disk)
+    assert error.value.remedy.startswith("remove the symbolic link")
+    link.unlink()
+    assert looks(disk) == ["sub/a"]
+
+
+def test_planted_a_circle_that_is_gone_round_until_its_name_is_too_long_is_found(
+    tmp_path: Path,
+) -> None:
+    with planted((local, "_check_circle", lambda link, above: None)):
+        test_a_link_that_leads_in_a_circle_is_named_and_can_be_removed("long" * 50, "..", tmp_path)
+
+
+def test_a_link_that_leads_in_a_circle_where_no_file_is_looked_for_is_passed_over(
+    tmp_path: Path,
+) -> None:
+    disk = Folder(tmp_path)
+    put(disk, "sub/a", 1)
+    for name in ("_hidden", ".loop", "sub/_hidden"):
+        (disk.path / name).symlink_to(disk.path / name)
+    assert looks(disk) == ["sub/a"]
+
+
+def test_a_folder_that_two_links_name_is_read_by_both(tmp_path: Path) -> None:
+    disk = Folder(tmp_path)
+    put(disk, "sub/a", 1)
+    for name in ("one", "two"):
+        (disk.path / name).symlink_to("sub")
+    assert looks(disk) == ["sub/a"] * 3
