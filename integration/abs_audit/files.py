@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from glob import escape, glob, has_magic
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import unquote
 
 import duckdb
@@ -19,6 +21,7 @@ from abs_audit.families import Family, Type
 from abs_audit.progress import streamed
 from abs_audit.textfiles import csv_batches, csv_columns, json_batches, json_columns, text_schema
 from abs_clients.hidden import is_hidden
+from abs_core.durable import disk_error
 from abs_core.errors import AbsError, DataError, OptionError, SchemaError, UnavailableError
 
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
@@ -58,6 +61,13 @@ def with_folders(
         yield pa.RecordBatch.from_arrays(columns, names=list(names))
 
 
+class Copy(NamedTuple):
+    """Of a file that is read from a copy: its name for people, and its columns of folders."""
+
+    name: str
+    folders: Folders
+
+
 FORMATS = {
     ".parquet": "parquet",
     ".csv": "csv",
@@ -86,20 +96,22 @@ class Files(Relation):
     Args:
         paths: files, folders or glob patterns.
         null: the text for NULL in CSV, besides an empty field.
-        known_as: what people know a file as, if it is a copy.
+        copies: those of the files that are copies.
+        known_as: what people know the paths as, if all are.
     """
 
     paths: tuple[str, ...]
     null: str | None = None
-    known_as: Mapping[Path, str] = field(default_factory=dict, hash=False)
+    copies: Mapping[Path, Copy] = field(default_factory=dict, hash=False)
+    known_as: str | None = None
 
     @property
     def name(self) -> str:
-        return ", ".join(self.paths)
+        return self.known_as or ", ".join(self.paths)
 
     def columns(self, connection: DuckDBPyConnection) -> Mapping[str, Type]:
-        kind, files = self._found()
         with self._mapped(duckdb.DatabaseError):
+            kind, files = self._found()
             inside = self._inside(connection, kind, files)
         outside = (n for n in common_names(files.values()) if n not in inside and n != PLACE)
         return {**inside, **{name: Type(Family.UNTYPED, folder=True) for name in outside}}
@@ -119,8 +131,8 @@ class Files(Relation):
     def rows(
         self, connection: DuckDBPyConnection, names: Sequence[str]
     ) -> Iterator[DuckDBPyRelation]:
-        kind, files = self._found()
         with self._mapped():
+            kind, files = self._found()
             outside = [name for name in names if name in common_names(files.values())]
             if outside:
                 inside = self._inside(connection, kind, files)
@@ -142,7 +154,7 @@ class Files(Relation):
             if kind == "csv":
                 batches = csv_batches(path, inner, self.null)
             else:
-                batches = json_batches(path, inner)
+                batches = json_batches(path, inner, str(folders[PLACE]))
             yield from batches if not outside else with_folders(batches, names, folders, outside)
 
     def _found(self) -> tuple[str, dict[Path, Folders]]:
@@ -158,10 +170,11 @@ class Files(Relation):
         every = {path: folders for files in by_text.values() for path, folders in files.items()}
         # The place is one more column that is not in the file itself.
         found: dict[Path, Folders] = {
-            path: {**folders, PLACE: self.known_as.get(path, str(path))}
+            path: {**copy.folders, PLACE: copy.name}
             for path, folders in sorted(every.items())
+            for copy in [self.copies.get(path) or Copy(str(path), folders)]
         }
-        kinds = {_format(path) for path in found}
+        kinds = {_format(str(folders[PLACE])) for folders in found.values()}
         if not found:
             raise OptionError(
                 f"{self.name}: there is no file to read.", remedy="correct the path or pattern."
@@ -175,16 +188,23 @@ class Files(Relation):
 
     @contextlib.contextmanager
     def _mapped(self, *also_damaged: type[Exception]) -> Iterator[None]:
-        damaged: tuple[type[Exception], ...] = (ValueError, NotImplementedError, *also_damaged)
+        damaged: tuple[type[Exception], ...] = (
+            OSError,
+            ValueError,
+            NotImplementedError,
+            *also_damaged,
+        )
         try:
             yield
         except AbsError:
             raise
-        except (OSError, duckdb.IOException) as error:
+        except duckdb.IOException as error:
             raise UnavailableError(
                 f"{self.name} cannot be read: {error}", remedy="check the file and its permissions."
             ) from error
         except damaged as error:
+            if isinstance(error, OSError) and error.errno is not None:  # Arrow's own have no number
+                raise disk_error(error, self.name, right="read") from error
             raise DataError(
                 f"{self.name} is damaged, or does not have the format that its name says: {error}",
                 remedy="write it again, or correct its name.",
@@ -284,7 +304,13 @@ def _expand(text: str) -> list[tuple[Path, Folders]]:
 def _files_of(root: Path) -> list[Path]:
     if not root.is_dir():
         return [root]
-    return [p for p in root.rglob("*") if p.is_file() and not _hidden(p, root.parts)]
+
+    def refuse(error: OSError) -> None:  # a folder that may not be listed is not passed over
+        raise error
+
+    walked = os.walk(root, onerror=refuse)
+    files = [Path(folder, name) for folder, _, names in walked for name in names]
+    return [p for p in files if p.is_file() and not _hidden(p, root.parts)]
 
 
 def _hidden(path: Path, named: Sequence[str]) -> bool:
@@ -292,14 +318,20 @@ def _hidden(path: Path, named: Sequence[str]) -> bool:
     return any(is_hidden(part) and part not in named for part in path.parts)
 
 
-def _format(path: Path) -> str:
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes and suffixes[-1] in COMPRESSIONS:
-        suffixes.pop()
-    format_ = FORMATS.get(suffixes[-1]) if suffixes else None
+def endings(name: str) -> list[str]:
+    """The parts of a file's name that tell its format, and its compression after it."""
+    *_, before, last = ["", "", *Path(name).suffixes]
+    if last.lower() in FORMATS:
+        return [last]
+    packed = last.lower() in COMPRESSIONS and before.lower() in FORMATS
+    return [before, last] if packed else []
+
+
+def _format(name: str) -> str:
+    format_ = next((FORMATS.get(ending.lower()) for ending in endings(name)), None)
     if format_ is None:
         raise OptionError(
-            f"{path}: the format of this file is unknown.",
+            f"{name}: the format of this file is unknown.",
             remedy=f"use files that end in {', '.join(FORMATS)}.",
         )
     return format_

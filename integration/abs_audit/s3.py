@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,20 +13,22 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import boto3
+from boto3.exceptions import RetriesExceededError
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 from abs_audit.contracts import Relation, Side
 from abs_audit.families import Type
-from abs_audit.files import Files
+from abs_audit.files import Copy, Files, endings, folders_of
 from abs_audit.locate import without_table
 from abs_audit.report import LeftBehind, Pending
 from abs_clients.hidden import is_hidden
 from abs_clients.s3.errors import code_of, to_abs_error
 from abs_clients.s3.location import Location
 from abs_clients.s3.objects import OBJECTS, UPLOADS, pages
-from abs_core.errors import ConfigError, OptionError
+from abs_core.durable import disk_errors
+from abs_core.errors import ConfigError, OptionError, UnavailableError
 from abs_core.model import HandleName, JobState
 from abs_sinks.deadletters.place import KeptLetters
 from abs_sinks.s3.committed import committed_files
@@ -79,6 +82,12 @@ class S3Side(Side):
         return str(options.path).__eq__
 
     def of(self, options: S3Options) -> S3Files:
+        if options.fileformat == "csv" and not options.header:
+            raise ConfigError(
+                f"Files of {options.path} have no header, so nothing names their columns.",
+                remedy="take its `audit` out of the file of --sinks, and compare its files by hand; "
+                "a folder of a job with header=true can be audited.",
+            )
         path, server = options.path, options.server
         return S3Files(
             path.bucket,
@@ -152,26 +161,40 @@ class S3Files(Relation):
 
     @contextlib.contextmanager
     def _fetched(self) -> Iterator[Files]:
-        with tempfile.TemporaryDirectory(prefix="abs-audit-") as folder:
-            root = Path(folder) / "objects"
-            root.mkdir()
-            known_as = {}
-            with self._mapped():
+        with contextlib.ExitStack() as held:
+            copies = {}
+            with self._mapped(), self._on_disk():
+                root = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="abs-audit-")))
                 client = self._client()
                 for number, key in enumerate(self._keys(client)):
-                    # Not under the key's own path: a key may hold "..". Folders such as day=1 are
-                    # columns, and none of them can be "..".
+                    # Not under the key's own name: parts of it may be "..", or too long for a disk.
                     *folders, name = key.removeprefix(self._folder).split("/")
-                    columns = [part for part in folders if "=" in part]
-                    there = root.joinpath(*columns, f"{number:08d}-{name}")
-                    there.parent.mkdir(parents=True, exist_ok=True)
-                    known_as[there] = f"s3://{self.bucket}/{key}"
-                    client.download_file(self.bucket, key, str(there))
-            if not any(root.iterdir()):
+                    there = root / f"{number:08d}{''.join(endings(name))}"
+                    copies[there] = Copy(f"s3://{self.bucket}/{key}", folders_of(folders))
+                    self._copy(client, key, there)
+            if not copies:
                 raise ConfigError(
                     f"{self.name}: there is no object to read.", remedy="correct the path."
                 )
-            yield Files((str(root),), self.null, known_as)
+            yield Files((str(root),), self.null, copies, self.name)
+
+    def _copy(self, client: Any, key: str, there: Path) -> None:
+        try:
+            client.download_file(self.bucket, key, str(there))
+        except ClientError as error:
+            if code_of(error) not in ("NoSuchKey", "404"):
+                raise
+            raise UnavailableError(
+                f"s3://{self.bucket}/{key} was removed while {self.name} was read.",
+                remedy="audit again while nothing is removed there.",
+            ) from error
+
+    def _on_disk(self) -> AbstractContextManager[None]:
+        """Map errors of the copies."""
+        return disk_errors(
+            f"Local disk in {tempfile.gettempdir()}, for copies of the objects of {self.name},",
+            room="make room, or name another folder by TMPDIR",
+        )
 
     def _keys(self, client: Any) -> list[str]:
         """Of the objects that readers get."""
@@ -243,3 +266,5 @@ class S3Files(Relation):
             if isinstance(error, ClientError) and code_of(error) in ("NoSuchBucket", "404"):
                 raise ConfigError(f"There is no {self.name}.", remedy="correct the URL.") from error
             raise to_abs_error(error, f"reading {self.name}") from error
+        except RetriesExceededError as error:
+            raise to_abs_error(error.last_exception, f"reading {self.name}") from error

@@ -86,17 +86,20 @@ def json_columns(connection: DuckDBPyConnection, files: Iterable[Path]) -> list[
     return [name for (name,) in rows]
 
 
-def json_batches(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def json_batches(path: Path, names: Sequence[str], where: str) -> Iterator[pa.RecordBatch]:
     """The values of ``names`` in each object, as text; numbers keep every written digit.
 
     ``1`` and ``"1"`` are the same text. Nested values are JSON text. Raises DataError for a line
     that is not one JSON object.
+
+    Args:
+        where: the file's name, for people.
     """
     schema = text_schema(names)
     with io.BufferedReader(pa.input_stream(str(path)), BLOCK_BYTES) as file:
         while block := file.readlines(BLOCK_BYTES):
             lines = [line for line in block if line.strip()]
-            yield as_text(json_objects(lines, str(path)), schema, str(path))
+            yield as_text(json_objects(lines, where), schema, where)
 
 
 def json_objects(lines: Sequence[bytes], where: str) -> list[dict[str, Any]]:

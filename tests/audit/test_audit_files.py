@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
+import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -17,8 +19,9 @@ import pytest
 from abs_audit import AuditSettings, Files, Report, audit
 from abs_audit.buried import WithDeadLetters
 from abs_audit.families import Family, Type
+from abs_audit.files import endings
 from abs_audit.nested import canonicaliser
-from abs_core.errors import DataError, OptionError, RowError, SchemaError, UnavailableError
+from abs_core.errors import DataError, OptionError, RefusedError, RowError, SchemaError
 from tests.audit.conftest import BY_ID
 
 TABLE = pa.table(
@@ -317,7 +320,7 @@ def test_a_fraction_beside_an_integer_column_is_not_rounded(tmp_path: Path) -> N
         ("a.json", "1\n", DataError),
         ("a.parquet", "no parquet", DataError),
         ("a.arrow", "no arrow", DataError),
-        ("a.csv.gz", "no gzip", UnavailableError),
+        ("a.csv.gz", "no gzip", DataError),
         ("a.xlsx", "x", OptionError),
         ("a", "x", OptionError),
     ],
@@ -329,6 +332,45 @@ def test_a_damaged_file_is_a_typed_error(
     pq.write_table(pa.table({"a": [1], "b": [2]}), tmp_path / "e.parquet")
     with pytest.raises(error, match=name.partition(".")[0]):
         compared(tmp_path / "e.parquet", tmp_path / name, columns=["a"])
+
+
+def test_what_cannot_be_looked_at_is_refused_and_not_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = write_parquet(tmp_path / "whole")
+    with pytest.raises(RefusedError, match="File name too long"):
+        compared(whole, tmp_path / ("n" * 300))
+    (tmp_path / "folder").mkdir()
+    write_parquet(tmp_path / "folder" / "whole")
+    (tmp_path / "folder" / "closed").mkdir()
+    scan = os.scandir
+
+    def refuse(path: str) -> Any:  # for root, too, who may list all
+        if str(path).endswith("closed"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return scan(path)
+
+    assert compared(whole, tmp_path / "folder").clean
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(RefusedError, match=r"Permission denied: .*/closed") as error:
+        compared(whole, tmp_path / "folder")
+    assert "the right to read" in error.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("a.csv", [".csv"]),
+        ("a.b.CSV.gz", [".CSV", ".gz"]),
+        ("a.json.csv", [".csv"]),
+        ("a.csv.gz.zst", []),
+        ("a.gz", []),
+        ("a.csv.unknown", []),
+        ("csv", []),
+    ],
+)
+def test_a_name_tells_the_format_by_its_last_parts(name: str, expected: list[str]) -> None:
+    assert endings(name) == expected
 
 
 def test_a_parquet_file_cut_off_is_a_typed_error(tmp_path: Path) -> None:

@@ -12,14 +12,22 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from abs_audit import Files, Report, audit, relation
+from abs_audit import Files, Report, audit, relation, side_of
 from abs_audit import s3 as audit_s3
 from abs_clients.s3.objects import Objects
 from abs_core.contracts import Task
-from abs_core.errors import ConfigError, OptionError, RegisterLostError
+from abs_core.errors import (
+    AbsError,
+    ConfigError,
+    OptionError,
+    RefusedError,
+    RegisterLostError,
+    UnavailableError,
+)
 from abs_core.model import Wrote
 from abs_services import S3Service
 from abs_sinks.s3.committed import committed_files
+from abs_sinks.s3.door import FORMAT
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.sink import S3Sink
 from abs_testing.engine import Run
@@ -71,6 +79,73 @@ def test_objects_with_exactly_the_records_are_clean(folder: Folder) -> None:
     folder.put(".hidden.parquet", ROWS[:50])
     report = folder.audit()
     assert report.clean, report.reasons
+
+
+LONG = "n" * 240
+"""Most of the longest name that this server takes; with a number before it, it is too long here."""
+
+
+@pytest.mark.parametrize("name", [f"{LONG}.parquet", f"a=/{LONG}.x.parquet", f"{LONG}=/a.parquet"])
+def test_an_object_is_audited_whatever_its_name_is(folder: Folder, name: str) -> None:
+    folder.put(name, ROWS)
+    report = folder.audit()
+    assert report.clean, report.reasons
+
+
+def test_planted_copies_that_have_the_name_of_their_object_are_found(folder: Folder) -> None:
+    with planted(
+        (audit_s3, "endings", lambda name: ["-", name]), by=RefusedError, match="too long"
+    ):
+        test_an_object_is_audited_whatever_its_name_is(folder, f"{LONG}.parquet")
+
+
+def test_columns_of_folders_are_those_of_the_key(folder: Folder) -> None:
+    day = "d" * 200
+    rows = [{**row, "day": day} for row in ROWS]
+    folder.put(f"x/day={day}/a/part.parquet", ROWS)
+    expected = folder.scratch / "expected.parquet"
+    parquet.write_table(pa.Table.from_pylist(rows), expected)
+    report = audit(Files((str(expected),)), relation([folder.url]), BY_ID)
+    assert report.clean, report.reasons
+
+
+@pytest.mark.parametrize(("name", "kind"), [("a.csv", "is damaged"), ("a.x", "is unknown")])
+def test_an_object_that_cannot_be_read_is_named_and_not_its_copy(
+    folder: Folder, name: str, kind: str
+) -> None:
+    where = {"Bucket": folder.bucket, "Key": f"{folder.prefix}/{name}"}
+    folder.client.put_object(**where, Body=b"a,b\n1,2,3\n")
+    with pytest.raises(AbsError, match=f"s3://{folder.bucket}/{folder.prefix}.* {kind}") as error:
+        folder.audit()
+    assert "abs-audit-" not in str(error.value)
+
+
+def test_an_object_that_is_removed_while_the_audit_reads_is_told_as_that(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.put("a.parquet", ROWS)
+    made = boto3.client
+
+    def removing(*given: Any, **more: Any) -> Any:
+        client = made(*given, **more)
+        key = f"{folder.prefix}/a.parquet"
+        client.meta.events.register(
+            "before-call.s3.HeadObject",
+            lambda **_: folder.client.delete_object(Bucket=folder.bucket, Key=key) and None,
+        )
+        return client
+
+    monkeypatch.setattr(boto3, "client", removing)
+    with pytest.raises(UnavailableError, match=r"a\.parquet was removed while"):
+        folder.audit()
+
+
+def test_files_without_a_header_are_refused_by_that_name() -> None:
+    given = {"path": "s3://bucket/a", "fileformat": "csv", "region": "us-east-1"}
+    with pytest.raises(ConfigError, match="have no header, so nothing names their columns"):
+        side_of(FORMAT).of(S3Options.parse({**given, "header": "false"}))
+    for more in ({}, {"header": "true"}, {"fileformat": "json", "header": "true"}):
+        assert side_of(FORMAT).of(S3Options.parse({**given, **more})).name == "s3://bucket/a"
 
 
 def test_missing_and_doubled_records_are_found(folder: Folder) -> None:

@@ -17,7 +17,7 @@ from abs_core.errors import CorruptionError
 from abs_core.source import Reader, Split
 from abs_core.strictjson import Fields, fields, of, parse, text, whole
 from abs_sources.files.columnar import Progress
-from abs_sources.files.consent import is_given_up
+from abs_sources.files.consent import is_given_up, naming_ways_out
 from abs_sources.files.formats import FileReader
 from abs_sources.files.model import Piece, Pin, Store, pin_from_json
 from abs_sources.files.options import FileOptions
@@ -174,6 +174,14 @@ def log_of(split: Split) -> str | None:
     with _read_as(split):
         log = fields(parse(split.start)).get("log")
         return None if log is None else text(log)
+
+
+def check_first(store: Store, split: Split) -> None:
+    """Raise ReplayMismatchError, with its ways out, if the first file is gone or has changed."""
+    at, pieces = _pieces(split)
+    for piece in pieces[:1]:
+        with naming_ways_out(log_of(split), store, piece.pin, begun=at is not None):
+            store.open(piece.pin).close()
 
 
 def _rest(pieces: Sequence[Piece], at: Progress, log: str | None) -> str:

@@ -26,6 +26,7 @@ from abs_sources.files.options import FileOptions
 from abs_sources.files.readers import (
     EndlessReader,
     PiecesReader,
+    check_first,
     endless_places,
     endless_split,
     log_of,
@@ -224,6 +225,8 @@ class FileSource(Source):
     def open(self, split: Split) -> Reader:
         """A reader of this split. Needs no log if the split has an end."""
         if split.end is not None:
+            if self._schema is None:  # looked for in what is there now, which may be nothing
+                check_first(self._store, split)
             return PiecesReader(self._options, self._store, self.schema, split)
         if log_of(split) != self._log.id:
             raise self._other_log(str(log_of(split)))

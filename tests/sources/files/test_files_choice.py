@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ from abs_sources.files.local import LocalStore
 from abs_sources.files.log import KEPT
 from abs_sources.files.pattern import Pattern, literal
 from tests.planted import planted
-from tests.sources.files.fill import TEXT, Folder
+from tests.sources.files.fill import SCHEMA, TEXT, Folder, packed
 
 
 def source_on(disk: Folder, **given: str) -> FileSource:
@@ -314,6 +315,30 @@ def test_a_link_that_leads_in_a_circle_where_no_file_is_looked_for_is_passed_ove
     for name in ("_hidden", ".loop", "sub/_hidden"):
         (disk.path / name).symlink_to(disk.path / name)
     assert looks(disk) == ["sub/a"]
+
+
+@pytest.mark.parametrize("instead", ["nothing", "a folder", "a file for its folder"])
+@pytest.mark.parametrize("schema", [SCHEMA, None], ids=["given", "of the files"])
+def test_a_file_that_is_gone_is_told_as_gone_whatever_is_there_instead(
+    schema: pa.Schema | None, instead: str, tmp_path: Path
+) -> None:
+    disk = Folder(tmp_path)
+    disk.put("k=1/a", packed([1], "parquet"))
+
+    def source() -> FileSource:
+        return FileSource(FileOptions.parse(disk.given, streaming=True), schema)
+
+    planning = source()
+    start = planning.initial()
+    (split,) = planning.splits(start, planning.latest(start, Limit()))
+    disk.delete("k=1/a")
+    if instead == "a folder":
+        disk.put("k=1/a/b", b"")
+    elif instead == "a file for its folder":
+        (disk.path / "k=1").rmdir()
+        (disk.path / "k=1").write_text("")
+    with pytest.raises(ReplayMismatchError, match=r"k=1/a .* is gone now"):
+        source().open(split).read(1.0)
 
 
 def test_a_folder_that_two_links_name_is_read_by_both(tmp_path: Path) -> None:

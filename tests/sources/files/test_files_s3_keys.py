@@ -17,9 +17,11 @@ from abs_core.errors import RefusedError, ReplayMismatchError
 from abs_core.source import Limit
 from abs_sources.files import FileOptions, FileSource
 from abs_sources.files import s3 as files_on_s3
+from abs_sources.files import source as files_source
 from abs_sources.files.model import Found
 from abs_sources.files.s3 import S3Store
 from tests.planted import planted
+from tests.sources.files.fill import packed
 
 ID = pa.schema([("id", pa.int64())])
 AT = datetime(2026, 1, 2, tzinfo=UTC)
@@ -53,9 +55,9 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> Keys:
     return made
 
 
-def source(path: str, **given: str) -> FileSource:
+def source(path: str, schema: pa.Schema | None = ID, **given: str) -> FileSource:
     options = {"path": f"s3://bucket/{path}", "fileformat": "json", **given}
-    return FileSource(FileOptions.parse(options, streaming=False), ID)
+    return FileSource(FileOptions.parse(options, streaming=False), schema)
 
 
 def rows(of: FileSource, start: str) -> tuple[list[int], str]:
@@ -130,3 +132,21 @@ def test_a_prefix_that_has_nothing_is_an_error_for_a_batch_and_awaited_by_a_stre
     assert rows(made, made.initial())[0] == []
     given = {"path": "s3://bucket/c", "fileformat": "json", "log": "/nowhere"}
     assert FileOptions.parse(given, streaming=True).store().find() == []
+
+
+@pytest.mark.parametrize("schema", [ID, None], ids=["given", "of the files"])
+def test_files_that_are_all_gone_are_told_as_gone_though_there_is_nothing_to_list(
+    schema: pa.Schema | None, keys: Keys
+) -> None:
+    keys["a/x"] = packed([1], "parquet")
+    planning = source("a", schema, fileformat="parquet")
+    start = planning.initial()
+    (split,) = planning.splits(start, planning.latest(start, Limit()))
+    keys.clear()
+    with pytest.raises(ReplayMismatchError, match=r"s3://bucket/a/x .* is gone now"):
+        source("a", schema, fileformat="parquet").open(split).read(1.0)
+
+
+def test_planted_a_schema_that_is_looked_for_first_is_found(keys: Keys) -> None:
+    with planted((files_source, "check_first", lambda store, split: None), by=RefusedError):
+        test_files_that_are_all_gone_are_told_as_gone_though_there_is_nothing_to_list(None, keys)
