@@ -52,6 +52,35 @@ def _warn_unflushed(folder: Path) -> None:
     )
 
 
+def is_there(path: Path) -> bool:
+    """Whether there is such a file or folder.
+
+    ``Path.exists`` may take any error for absence (from Python 3.14 on), and absence must be proven.
+
+    Raises:
+        OSError: it cannot be told.
+    """
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def names_in(folder: Path) -> list[str]:
+    """The names in a folder, in order; none if there is no such folder.
+
+    ``Path.glob`` takes any error for an empty folder (from Python 3.12 on).
+
+    Raises:
+        OSError: it cannot be told.
+    """
+    try:
+        return sorted(path.name for path in folder.iterdir())
+    except FileNotFoundError:
+        return []
+
+
 def make_durably(folder: Path, *, private: bool = True) -> None:
     """Make a missing folder and its parents, durably.
 
@@ -65,7 +94,7 @@ def make_durably(folder: Path, *, private: bool = True) -> None:
         OSError: a part of the path is a file or may not be made, or the disk fails.
     """
     for path in reversed((folder, *folder.parents)):
-        missing = not path.exists()
+        missing = not is_there(path)
         if missing:
             path.mkdir(mode=0o700 if private else 0o777, exist_ok=True)
         status = path.stat()

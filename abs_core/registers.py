@@ -21,7 +21,9 @@ from abs_core.contracts import Conflict, Inventory, Stored, Version, in_time
 from abs_core.durable import (
     disk_errors,
     flush_folder,
+    is_there,
     make_durably,
+    names_in,
     owners_alone,
     replace_durably,
 )
@@ -76,7 +78,7 @@ class FileRegister(Inventory):
 
     def load(self, job: str) -> Stored | None:
         with self._mapped(job):
-            if not self._folder.exists():
+            if not is_there(self._folder):
                 return None
             with self._locked(job):
                 flush_folder(self._folder)  # its writer may have died between rename and flush
@@ -100,9 +102,9 @@ class FileRegister(Inventory):
 
     def jobs(self) -> Sequence[Stored]:
         """See ``Inventory``."""
-        entries = (
-            self.load(path.name.removesuffix(".json")) for path in self._folder.glob("*.json")
-        )
+        with self._mapped(None):
+            names = names_in(self._folder)
+        entries = (self.load(n.removesuffix(".json")) for n in names if n.endswith(".json"))
         return sorted((s for s in entries if s is not None), key=lambda stored: stored.state.job)
 
     def others_on(self, target: str, job: str) -> Sequence[str]:
@@ -111,7 +113,7 @@ class FileRegister(Inventory):
     def retire(self, job: str) -> bool:
         """See ``Inventory``. The file of its lock stays: another process may be waiting for it."""
         with self._mapped(job):
-            if not self._folder.exists():
+            if not is_there(self._folder):
                 return False
             with self._locked(job):
                 stored = self._read(job)
@@ -158,7 +160,7 @@ class FileRegister(Inventory):
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
-    def _mapped(self, job: str) -> AbstractContextManager[None]:
+    def _mapped(self, job: str | None) -> AbstractContextManager[None]:
         return disk_errors(f"The register folder {self._folder}", job=job)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from abs_core.durable import disk_errors, flush_folder, make_durably, owners_alone
+from abs_core.durable import disk_errors, flush_folder, make_durably, names_in, owners_alone
 from abs_core.errors import RefusedError
 from abs_core.model import HandleName
 from abs_core.wal.contracts import Entry, handle_of, name_of
@@ -81,12 +81,8 @@ class FolderSegments:
         entries = []
         self._check_id()
         with self._mapped("listing segments"):
-            try:
-                names = sorted(path.name for path in self._folder.iterdir())
-            except FileNotFoundError:
-                return []
             now = time.time()
-            for name in names:
+            for name in names_in(self._folder):
                 handle = handle_of(name.removesuffix(OPEN))
                 if handle is None or job not in (None, handle.job):
                     continue

@@ -6,13 +6,21 @@ import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from abs_core import durable
+from abs_core import durable, registers
 from abs_core.durable import disk_error, disk_errors
 from abs_core.errors import RefusedError, TargetError, UnavailableError
-from tests.planted import planted
+from abs_core.model import JobState
+from abs_core.registers import FileRegister
+from abs_core.wal import FolderSegments
+from abs_embedded.state import local_store
+from abs_embedded.state.local_store import LocalSnapshotStore
+from abs_sinks.lake.folder import FolderStore
+from abs_sources.files.cells import WriteOnceFolder
+from tests.planted import Defect, planted
 
 OUTAGES = {
     *("EIO", "ENXIO", "ENODEV", "ENOMEM", "ETIMEDOUT", "EHOSTDOWN", "ENOTCONN", "ENOLCK"),
@@ -119,3 +127,82 @@ def test_what_a_person_has_made_is_named_and_can_be_mended(case: str, tmp_path: 
         (tmp_path / name).write_text("x")
     assert remedy in error.value.remedy
     assert type(error.value) is kind
+
+
+SILENT = OSError(errno.EIO, os.strerror(errno.EIO))
+STATE = JobState("0123456789abcdef", "job", "target", "lineage", 1, "run")
+
+LOOKS: dict[str, Callable[[Path], object]] = {
+    "a job's register": lambda folder: FileRegister(folder).load("job"),
+    "all registers": lambda folder: FileRegister(folder).jobs(),
+    "registers of others": lambda folder: FileRegister(folder).others_on("target", "another"),
+    "a register to retire": lambda folder: FileRegister(folder).retire("none"),
+    "segments": lambda folder: FolderSegments(folder).list(None),
+    "a log's cells": lambda folder: WriteOnceFolder(folder).names(),
+    "snapshots": lambda folder: LocalSnapshotStore(folder).completed(),
+    "blobs": lambda folder: LocalSnapshotStore(folder).blobs(),
+    "staged files": lambda folder: [*FolderStore(folder).list("")],
+}
+"""Looks of which the answer "nothing is there" is acted on."""
+
+
+LISTING = sorted(set(LOOKS) - {"a job's register", "a register to retire"})
+
+
+def errors_as_absence(patch: pytest.MonkeyPatch, below: Path, *, looks: bool) -> None:
+    """The folder's disk has failed, and Python's own looks say that nothing is there, or raise.
+
+    Args:
+        looks: also at the folder itself; else it cannot be listed only.
+    """
+    look = os.stat
+
+    def no_look(path: Any, **more: Any) -> os.stat_result:
+        if str(path).startswith(str(below)):
+            raise SILENT
+        return look(path, **more)
+
+    def no_list(path: object = ".") -> object:
+        raise SILENT
+
+    patch.setattr(Path, "glob", lambda path, pattern: iter(()))  # from Python 3.12 on
+    patch.setattr(os, "scandir", no_list)
+    patch.setattr(os, "listdir", no_list)
+    if looks:
+        patch.setattr(Path, "exists", lambda path: False)  # from Python 3.14 on
+        patch.setattr(os, "stat", no_look)
+
+
+@pytest.mark.parametrize(
+    ("name", "looks"), [*((name, True) for name in LOOKS), *((name, False) for name in LISTING)]
+)
+def test_a_folder_that_cannot_be_looked_at_is_not_taken_for_an_empty_one(
+    name: str, looks: bool, tmp_path: Path
+) -> None:
+    FileRegister(tmp_path).compare_and_set("job", None, STATE)
+    LocalSnapshotStore(tmp_path).complete(1, b"x", [])
+    LOOKS[name](tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        errors_as_absence(patch, tmp_path, looks=looks)
+        with pytest.raises(UnavailableError, match="does not answer"):
+            LOOKS[name](tmp_path)
+
+
+def globbed(folder: Path) -> list[str]:
+    return [path.name for path in folder.glob("*")]
+
+
+@pytest.mark.parametrize(
+    ("defect", "name"),
+    [
+        ((registers, "is_there", lambda folder: folder.exists()), "a job's register"),
+        ((registers, "names_in", globbed), "registers of others"),
+        ((local_store, "names_in", globbed), "snapshots"),
+        ((local_store, "_refuse", None), "blobs"),
+    ],
+)
+def test_planted_an_error_that_is_taken_for_absence_is_found(
+    defect: Defect, name: str, tmp_path: Path
+) -> None:
+    with planted(defect, by=pytest.fail.Exception):
+        test_a_folder_that_cannot_be_looked_at_is_not_taken_for_an_empty_one(name, True, tmp_path)

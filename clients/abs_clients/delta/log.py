@@ -34,6 +34,7 @@ from abs_clients.s3.location import Location
 from abs_clients.s3.objects import Objects
 from abs_clients.s3.server import Bucket, Server
 from abs_clients.tablelog import TableHistory
+from abs_core.durable import names_in
 from abs_core.errors import SchemaError, TargetError, UnavailableError
 
 _NONE = pa.schema([])
@@ -148,8 +149,9 @@ class DeltaLog:
     def _versions(self) -> Iterator[tuple[int, str]]:
         """Number and lines of each version of the log."""
         if self.server is None:
-            for path in Path(self.url, "_delta_log").glob("*.json"):
-                if path.stem.isdecimal():
+            log = Path(self.url, "_delta_log")
+            for path in map(log.joinpath, names_in(log)):
+                if path.suffix == ".json" and path.stem.isdecimal():
                     yield int(path.stem), path.read_text()
             return
         place = Location.parse(self.url)

@@ -17,7 +17,14 @@ from pathlib import Path
 
 import xxhash
 
-from abs_core.durable import create_durably, disk_errors, flush_folder, write_beside
+from abs_core.durable import (
+    create_durably,
+    disk_errors,
+    flush_folder,
+    is_there,
+    names_in,
+    write_beside,
+)
 from abs_core.errors import CorruptionError, ProtocolError
 from abs_embedded.state.contracts import BlobRef
 
@@ -26,6 +33,12 @@ _BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _GO_BACK = (
     "an older checkpoint can be restored by explicit consent only: sinks have committed past it."
 )
+
+
+def _refuse(error: OSError) -> None:
+    """What ``os.walk`` would pass over."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def digest_of(content: bytes) -> str:
@@ -127,7 +140,7 @@ class LocalSnapshotStore:
         with self._mapped():
             return sorted(
                 f"{Path(folder).relative_to(self._blobs).as_posix()}/{name}"
-                for folder, _, names in os.walk(self._blobs)
+                for folder, _, names in os.walk(self._blobs, onerror=_refuse)
                 for name in names
             )
 
@@ -146,7 +159,8 @@ class LocalSnapshotStore:
 
     def completed(self) -> Sequence[int]:
         with self._mapped():
-            return sorted(int(path.stem) for path in self._records.glob("*.record"))
+            names = map(Path, names_in(self._records))
+            return sorted(int(name.stem) for name in names if name.suffix == ".record")
 
     def record(self, checkpoint: int) -> bytes:
         content = self._read(self._records / f"{checkpoint}.record")
@@ -158,14 +172,14 @@ class LocalSnapshotStore:
     def retire(self, checkpoint: int) -> None:
         with self._mapped():
             (self._records / f"{checkpoint}.record").unlink(missing_ok=True)
-            if self._records.exists():
+            if is_there(self._records):
                 flush_folder(self._records)
 
     def is_private(self) -> bool:
         """By owner and mode of the folder; a missing one is created for its owner alone."""
         with self._mapped():
             folders = [
-                folder for folder in (self.folder, self._blobs, self._records) if folder.exists()
+                folder for folder in (self.folder, self._blobs, self._records) if is_there(folder)
             ]
             stats = [folder.stat() for folder in folders]
         return all(one.st_uid == os.geteuid() and not one.st_mode & _BY_OTHERS for one in stats)

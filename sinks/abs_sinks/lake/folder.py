@@ -17,7 +17,7 @@ from awscrt.checksums import crc64nvme
 
 from abs_clients.s3.location import OURS
 from abs_core.contracts import Inventory
-from abs_core.durable import disk_errors, flush_folder, make_durably
+from abs_core.durable import disk_errors, flush_folder, make_durably, names_in
 from abs_core.model import Finding, HandleName, Outcome
 from abs_core.patience import Patience
 from abs_core.registers import FileRegister
@@ -73,7 +73,7 @@ class FolderStore:
 
     def list(self, prefix: str) -> Iterator[Pending]:
         with self._mapped("listing staged files"):
-            paths = list(self._staged.iterdir()) if self._staged.is_dir() else []
+            paths = [self._staged / name for name in names_in(self._staged)]
         now = time.time()
         for path in paths:
             with suppress(FileNotFoundError):

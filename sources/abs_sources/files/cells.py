@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from abs_core.durable import create_durably, disk_errors, flush_folder
+from abs_core.durable import create_durably, disk_errors, flush_folder, names_in
 
 
 class WriteOnceStore(Protocol):
@@ -56,10 +56,7 @@ class WriteOnceFolder:
 
     def names(self) -> set[str]:
         with self._translate_errors():
-            if not self.folder.exists():
-                return set()
-            names = {path.name for path in self.folder.iterdir()}
-            return {name for name in names if not name.startswith(".")}
+            return {name for name in names_in(self.folder) if not name.startswith(".")}
 
     def get(self, name: str) -> bytes | None:
         with self._translate_errors():
