@@ -284,11 +284,14 @@ Rows = TypeVar("Rows", bound=pa.RecordBatch | pa.Table)
 
 
 def taken(rows: Rows, places: pa.Array) -> Rows:
-    """The rows at these places, in this order, in any layout: Arrow 26 takes none of views and runs."""
+    """The rows at these places, in this order, in any layout.
+
+    Arrow 26 takes none of views and runs, and none of a table whose dictionaries differ and have nulls.
+    """
     made: Rows
     try:
         made = rows.take(places)
-    except pa.ArrowNotImplementedError:
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
         numbers = places.to_numpy(zero_copy_only=False)
         starts = np.flatnonzero(np.diff(numbers, prepend=-2) != 1)
         parts = [rows.slice(run[0], len(run)) for run in np.split(numbers, starts[1:]) if len(run)]
@@ -296,8 +299,8 @@ def taken(rows: Rows, places: pa.Array) -> Rows:
         tables = parts if is_table else [pa.Table.from_batches([part]) for part in parts]
         made = rows.slice(0, 0)
         if tables:
-            table = pa.concat_tables(tables).combine_chunks()
-            made = table if is_table else table.to_batches()[0]
+            table = pa.concat_tables(tables)
+            made = table if is_table else table.combine_chunks().to_batches()[0]
     return made
 
 

@@ -103,11 +103,6 @@ class BadRows:
     def __bool__(self) -> bool:
         return bool(self.reasons)
 
-    @property
-    def mask(self) -> pa.BooleanArray:
-        """True for bad rows; one value for each row of the batch."""
-        return pa.array(self.which >= 0)
-
     def others(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The good rows of the batch that was checked."""
         return taken(batch, pa.array(np.flatnonzero(self.which < 0)))
@@ -188,6 +183,13 @@ def refuse(reason: Reason, bad: pa.BooleanArray | Array) -> None:
         raise BadValuesError(reason, np.flatnonzero(bad))
 
 
+OF_VALUES = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
+"""What Arrow raises for a value, or for its layout (a null in a dictionary). Types are checked before.
+
+Memory that is short, a call that was interrupted or a name that is missing refuse no row.
+"""
+
+
 @contextmanager
 def converting(column: str, to: str) -> Iterator[None]:
     """Refuse the rows with values that Arrow cannot convert; it does not say which they are.
@@ -200,7 +202,7 @@ def converting(column: str, to: str) -> Iterator[None]:
     """
     try:
         yield
-    except pa.ArrowException:
+    except OF_VALUES:
         why, remedy = f"cannot be converted to {to}", "correct or cast them in Spark"
         reason = Reason(Code.NOT_CONVERTIBLE, column, why, remedy)
         raise BadValuesError(reason, None) from None  # Arrow's text shows the value

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from abs_clients.arrow import cast_plain, plain_type
+from abs_clients.arrow import cast_plain, plain_type, taken
 
 LISTS = st.lists(st.none() | st.lists(st.none() | st.integers(0, 9), max_size=3), max_size=6)
 LAYOUTS = [pa.list_view, pa.large_list_view, pa.large_list]
@@ -48,3 +50,34 @@ def test_list_views_in_maps_keep_their_values() -> None:
         plain = cast_plain(maps[begin:], plain_type(nested))
         plain.validate(full=True)
         assert plain.to_pylist() == values[begin:]
+
+
+ENCODED: dict[str, tuple[list[list[Any]], pa.DataType]] = {
+    "texts": ([["a", None], [None, "b"]], pa.string()),
+    "the same texts": ([["a", None], ["a", None]], pa.string()),
+    "lists": ([[[1], None], [[2], None]], pa.list_(pa.int64())),
+    "without null": ([["a", "b"], ["b", "a"]], pa.string()),
+}
+
+
+@pytest.mark.parametrize("views", [False, True], ids=["", "beside views"])
+@pytest.mark.parametrize("nested", [False, True], ids=["", "in lists"])
+@pytest.mark.parametrize("name", ENCODED)
+def test_rows_are_taken_of_dictionaries_that_differ_and_have_nulls(
+    name: str, nested: bool, views: bool
+) -> None:
+    batches = []
+    for values in ENCODED[name][0]:
+        dictionary = pa.array(values, ENCODED[name][1])
+        column = pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 1], pa.int8()), dictionary)
+        if nested:
+            column = pa.ListArray.from_arrays(pa.array([0, 2, 2, 3, 4], pa.int32()), column)
+        beside = pa.array(list("abcd"), pa.string_view() if views else pa.string())
+        batches.append(pa.record_batch({"c": column, "v": beside}))
+    for rows in (pa.Table.from_batches(batches), *batches):
+        values = rows.to_pylist()
+        for places in ([], [0], [3, 1], [*range(len(values))], [len(values) - 1, 0, 1]):
+            made = taken(rows, pa.array(places, pa.int64()))
+            made.validate(full=True)
+            assert made.schema == rows.schema
+            assert made.to_pylist() == [values[place] for place in places]

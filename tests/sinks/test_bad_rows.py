@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,8 @@ from abs_sinks.postgres.columns import checks as pg_checks
 from abs_sinks.postgres.columns.plan import plan_columns
 from abs_sinks.postgres.columns.table import CatalogTable
 from abs_sinks.postgres.columns.types import Column, PgType
-from abs_sinks.refusals import BadValuesError, Code, Reason, find_bad_rows
+from abs_sinks.refusals import BadValuesError, Code, Reason, converting, find_bad_rows
+from abs_sinks.s3.formats import encoding
 from abs_sinks.s3.idempotent import IdempotentWriter
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.taskfiles import TaskFiles
@@ -114,7 +117,7 @@ def compare(values: pa.Array, pg: PgType, not_null: bool) -> None:
         encoder.header()
         bad = encoder.bad_rows(given)
         wrong = wrong_one_by_one(given, encoder.encode)
-        assert bad.mask.to_pylist() == wrong
+        assert (bad.which >= 0).tolist() == wrong
         assert {bad.reasons[at].column for at in bad.which[bad.which >= 0]} <= {"c"}
         encoder.encode(given.filter(pa.array([not one for one in wrong], pa.bool_())))
         if any(wrong):
@@ -155,7 +158,7 @@ def test_s3_names_the_rows_that_it_refuses_one_by_one(fileformat: str) -> None:
     files = TaskFiles(options, batch.schema, HandleName("0" * 16, "j", 1, 1, 0, "a" * 8))
     try:
         wrong = wrong_one_by_one(batch, files.check)
-        assert files.bad_rows(batch).mask.to_pylist() == wrong
+        assert (files.bad_rows(batch).which >= 0).tolist() == wrong
         assert [wrong[row] for row in (1, 2, 7)] == [True, False, True]
     finally:
         files.discard()
@@ -166,7 +169,7 @@ def test_each_writer_of_s3_tells_them_before_it_writes(kind: Callable[..., Any])
     batch = pa.record_batch({"n": [1, 2, 3], "c": texts(b"a", b"b\0", b"c")})
     options = S3Options(Location("bucket", "p"), fileformat="json", compression="none")
     writer = kind(options, batch.schema, Task("0" * 16, "j", 1, 1, 0, "a" * 8))
-    assert writer.bad_rows(batch).mask.to_pylist() == [False, True, False]
+    assert (writer.bad_rows(batch).which >= 0).tolist() == [False, True, False]
 
 
 LONG = Reason(Code.TOO_LONG, "v", "are too long", "cut them")
@@ -228,3 +231,31 @@ def test_a_check_that_passes_for_each_row_but_not_for_all_finds_none() -> None:
 def test_codes_are_durable() -> None:
     golden = Path(__file__).parents[1] / "golden" / "refusal_codes.txt"
     assert sorted(Code) == golden.read_text().split()
+
+
+CONVERTING = partial(converting, "c", "int")
+
+
+@pytest.mark.parametrize("doing", [CONVERTING, lambda: encoding(S3Options(Location("b", "p")))])
+@pytest.mark.parametrize(
+    ("error", "refuses"),
+    [
+        (pa.ArrowInvalid, True),
+        (pa.ArrowNotImplementedError, True),
+        (pa.ArrowMemoryError, False),
+        (pa.ArrowCancelled, False),
+        (pa.ArrowKeyError, False),
+        (pa.ArrowIndexError, False),
+    ],
+)
+def test_only_an_error_of_a_value_refuses_a_row(
+    error: type[Exception], refuses: bool, doing: Callable[[], AbstractContextManager[None]]
+) -> None:
+    """Rows that are refused where memory is short would be dead letters."""
+    with pytest.raises(BadValuesError if refuses else error), doing():
+        raise error("what Arrow says")
+
+
+def test_planted_an_error_of_the_machine_that_refuses_a_row_is_found() -> None:
+    with planted((refusals, "OF_VALUES", (pa.ArrowException,)), by=BadValuesError):
+        test_only_an_error_of_a_value_refuses_a_row(pa.ArrowMemoryError, False, CONVERTING)

@@ -59,11 +59,6 @@ def manager_of(client: KafkaAdminClient) -> Any:
     return client._manager
 
 
-def loop_of(client: KafkaAdminClient) -> Any:
-    """The client's I/O loop, on a thread of its own."""
-    return client._net
-
-
 def loop_error(client: KafkaAdminClient) -> BaseException | None:
     """Why the client's loop has ended; None while it runs. It is not restarted."""
     error: BaseException | None = client._net._exception

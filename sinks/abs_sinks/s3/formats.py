@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from abs_clients.arrow import cast_plain, plain_type, type_name
 from abs_core.errors import SchemaError
 from abs_sinks.jsontext import json_text, require_json
-from abs_sinks.refusals import BadValuesError, Code, MisfitError, Reason, check_text
+from abs_sinks.refusals import OF_VALUES, BadValuesError, Code, MisfitError, Reason, check_text
 from abs_sinks.s3.options import S3Options
 from abs_sinks.text import check_written, check_years, plain_text
 
@@ -237,7 +237,7 @@ def encoding(options: S3Options) -> Iterator[None]:
     """Raise ``BadValuesError`` for a value that the format's library refuses."""
     try:
         yield
-    except pa.ArrowException:
+    except OF_VALUES:
         why, remedy = f"cannot be written as {options.fileformat}", "take another fileformat"
         # Arrow's text shows the value.
         raise BadValuesError(Reason(Code.NOT_CONVERTIBLE, "", why, remedy), None) from None

@@ -19,7 +19,7 @@ from kafka.net.manager import KafkaConnectionManager
 
 from abs_clients.kafka import auth_check, timeouts, wire
 from abs_clients.kafka.cluster import close_clusters, cluster
-from abs_clients.kafka.private import loop_of, manager_of
+from abs_clients.kafka.private import manager_of
 from abs_clients.kafka.routing import brokers_of
 from abs_clients.kafka.settings import Settings
 from abs_core.errors import RefusedError, UnavailableError
@@ -71,7 +71,7 @@ def test_a_connection_whose_thread_has_died_makes_way_for_another(
         raise error("what no connection outlives")
 
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    loop: Any = loop_of(cluster(settings).client())
+    loop: Any = cluster(settings).client()._net  # its I/O, on a thread of its own
     selector: BaseSelector = loop._selector
     monkeypatch.setattr(selector, "select", fails, raising=False)
     loop.wakeup()
