@@ -42,8 +42,7 @@ class Past:
         noted: oldest first.
         sinks: numbers of the sinks that these targets are of.
         own: what a run that is under way decides next, as it was inspected a moment ago; empty where
-            the epoch has no rows of these sinks, or was written before the last one was finished;
-            None at a start.
+            the epoch has no rows of these sinks; None at a start.
     """
 
     register: str
@@ -77,6 +76,8 @@ class LookedBack:
         unsure: why the newest noted epoch cannot be compared, as a sentence; empty if it can.
         ahead: a decision of this register that is committed there, and which the register does not
             know; None if there is none.
+        unprepared: why rows of ``Past.own`` are no longer there, as a sentence; empty if nothing
+            tells that.
     """
 
     sink: int
@@ -84,6 +85,7 @@ class LookedBack:
     why: str = ""
     unsure: str = ""
     ahead: Position | None = None
+    unprepared: str = ""
 
 
 def remembered(state: JobState, epoch: Recent) -> JobState:
@@ -149,8 +151,8 @@ def past_of(state: JobState) -> Past:
     return Past(state.register, state.job, (state.generation, last), tuple(noted))
 
 
-def newest_of(state: JobState, own: Sequence[Committable]) -> Past | None:
-    """What a run that is under way compares: the two newest marks of each sink; None if there is none.
+def newest_of(state: JobState, own: Sequence[Committable]) -> Past:
+    """What a run that is under way compares: the two newest marks of each sink, and ``own``.
 
     Two, as a target may go back after a decision, and then take what was decided.
 
@@ -160,7 +162,7 @@ def newest_of(state: JobState, own: Sequence[Committable]) -> Past | None:
     past = past_of(state)
     of_sinks = {sink: [note for note in past.noted if note.sink == sink] for sink in _sinks(past)}
     newest = tuple(note for notes in of_sinks.values() for note in notes[-2:])
-    return replace(past, noted=newest, own=tuple(own)) if newest else None
+    return replace(past, noted=newest, own=tuple(own))
 
 
 def _sinks(past: Past) -> list[int]:

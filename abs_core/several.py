@@ -136,7 +136,7 @@ class CompositeCommitter(Committer):
         asked = [
             (committer, past.of(mine), mine)
             for committer, mine in zip(self._committers, numbers, strict=True)
-            if past.of(mine).noted or not past.running
+            if past.of(mine).noted or past.of(mine).own or not past.running
         ]
         calls = [partial(committer.look_back, of) for committer, of, _ in asked]
         looks = []

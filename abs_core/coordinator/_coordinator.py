@@ -154,7 +154,7 @@ class Coordinator:
             # Before the decision: until something is decided, a lost register costs nothing.
             self._certifier.certify(mine, report.epoch, gaps_allowed=report.gaps_allowed)
         handles = frozenset(committable.handle for committable in report.committables)
-        state = self._decider.decide(report, is_known=is_known, rolled=bool(before.open))
+        state = self._decider.decide(report, is_known=is_known)
         decided = time.monotonic()
         if not is_known:
             # Of a co-commit no decision is left open; then it is the report that was decided.

@@ -80,21 +80,20 @@ class Decider:
             raise refused.error
         return True
 
-    def decide(self, report: Report, *, is_known: bool, rolled: bool) -> JobState:
+    def decide(self, report: Report, *, is_known: bool) -> JobState:
         """Decide the epoch, and also finish it where the target co-commits; return the new state.
 
         Args:
             is_known: the epoch is already decided, and its decision stays.
-            rolled: an epoch before it was finished after this one's rows were written.
 
         Raises:
             NotPreparedError: a handle is no longer prepared, or not for long enough; nothing is
                 decided.
         """
         if self._at_once and self._committer.co_commits:
-            return self._co_commit(report, rolled)
+            return self._co_commit(report)
         composed = report if is_known else self._composed(report)
-        state = self._put(composed, is_known=is_known, rolled=rolled)
+        state = self._put(composed, is_known=is_known)
         reached(CrashPoint.AFTER_DECIDE)
         return state
 
@@ -133,14 +132,14 @@ class Decider:
         composed = [Wrote(c.rows, c, RowDigest(0)) for c in made]
         return replace(report, shares=[Wrote(0, None, digest), *composed])
 
-    def _put(self, report: Report, *, is_known: bool, rolled: bool) -> JobState:
+    def _put(self, report: Report, *, is_known: bool) -> JobState:
         """Store the decision before any handle can expire, and return the new state.
 
         If that fails in time, the epoch is abandoned, as a request may still be on its way; if the
         request takes effect first, the decision stays.
         """
         deciding = self._deciding(protocol.decide, report)
-        permission = None if is_known else self._permission(report, rolled)
+        permission = None if is_known else self._permission(report)
         try:
             return self._cell.change(deciding, permission=permission)
         except NotPreparedError:
@@ -153,7 +152,7 @@ class Decider:
                 raise
             return state
 
-    def _permission(self, report: Report, rolled: bool) -> Permission | None:
+    def _permission(self, report: Report) -> Permission | None:
         """Check that every handle is prepared, with enough time left to commit it.
 
         Returns:
@@ -174,16 +173,12 @@ class Decider:
             if isinstance(self._plan(self._cell.present(self._who), report), Skip):
                 return None
             raise
-        self._look(report, rolled)
+        self._look_back(report.epoch, report.committables)
         reached(CrashPoint.AFTER_INSPECT)
         return permission
 
-    def _look(self, report: Report, rolled: bool) -> None:
-        # The marks of an epoch that was finished just now show what followed these handles' rows.
-        self._look_back(report.epoch, () if rolled else report.committables)
-
-    def _co_commit(self, report: Report, rolled: bool) -> JobState:
-        self._look(report, rolled)
+    def _co_commit(self, report: Report) -> JobState:
+        self._look_back(report.epoch, report.committables)
         why = ""
         for _ in range(MAX_REFUSALS):
             try:

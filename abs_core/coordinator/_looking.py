@@ -10,6 +10,7 @@ from abs_core.births import targets
 from abs_core.certificate import Origin
 from abs_core.contracts import Committer
 from abs_core.coordinator.cell import RegisterCell, Rule
+from abs_core.errors import NotPreparedError
 from abs_core.events import NotCompared, Observer
 from abs_core.lookback import LookedBack, Past, newest_of, past_of
 from abs_core.model import Committable, JobState
@@ -74,24 +75,36 @@ class Lookout:
         inspected before, so what they were written after is compared.
 
         Args:
-            own: what is decided next, if it was written after the last epoch was finished.
+            own: what is decided next.
 
         Raises:
             TargetWentBackError: rows of finished epochs are gone; nothing is decided.
+            NotPreparedError: rows of this epoch are gone; nothing is decided.
             FencedError: a newer run has taken over.
         """
         last = self._cell.last
-        newest = None if last is None else newest_of(last, own)
-        if newest is None:
+        if last is None:
             return
-        if not any(look.gone for look in self._look(newest)):
+        newest = newest_of(last, own)
+        if not newest.noted and not own:
             return
-        state = self._cell.mine(self._who)
-        # All that is noted, to name it. What the run itself has written since hides nothing so.
-        past = replace(past_of(state), own=newest.own)
-        error = targets.refused(state, self._who, epoch, self._look(past))
-        if error is not None:
-            raise error
+        looks = self._look(newest)
+        if any(look.gone for look in looks):
+            state = self._cell.mine(self._who)
+            # All that is noted, to name it. What the run itself has written since hides nothing so.
+            past = replace(past_of(state), own=newest.own)
+            error = targets.refused(state, self._who, epoch, self._look(past))
+            if error is not None:
+                raise error
+        if lost := [look.unprepared for look in looks if look.unprepared]:
+            # A successor may have swept them: then being fenced is the reason to name.
+            self._cell.mine(self._who)
+            raise NotPreparedError(
+                f"Rows that tasks of this epoch have written are gone. {' '.join(lost)}",
+                job=self._who.job,
+                epoch=epoch,
+                remedy="restart the query: nothing is decided, and the epoch is written again.",
+            )
 
     def _look(self, past: Past) -> Sequence[LookedBack]:
         return self._patience.retry(partial(self._committer.look_back, past))

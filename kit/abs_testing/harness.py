@@ -100,6 +100,15 @@ class GoingBack(Protocol):
         ...
 
 
+@runtime_checkable
+class Remaking(Protocol):
+    """A harness that can delete its target and make it again."""
+
+    def remake(self) -> None:
+        """Delete the target with its rows, and make an empty one of the same name."""
+        ...
+
+
 Opener = Callable[[], AbstractContextManager[Harness]]
 """Opens a harness on a target that no other check has used."""
 

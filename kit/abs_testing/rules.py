@@ -8,7 +8,7 @@ from types import ModuleType
 
 from abs_core.contracts import Inventory
 from abs_testing.case import Case, rules_in
-from abs_testing.harness import GoingBack, Holding, Refusing, Restoring
+from abs_testing.harness import GoingBack, Holding, Refusing, Remaking, Restoring
 
 Body = Callable[[Case], None]
 Applies = Callable[[Case], bool]
@@ -75,6 +75,15 @@ def going_back(case: Case) -> bool:
 def going_back_on_the_way(case: Case) -> bool:
     """Of those, sinks that look back before each decision, too."""
     return going_back(case) and not getattr(case.harness, "only_at_starts", False)
+
+
+def remaking(case: Case) -> bool:
+    """Sinks that hide rows until commit, and whose target the harness can make again."""
+    return case.hides and isinstance(case.harness, Remaking)
+
+
+def remaking_two_step(case: Case) -> bool:
+    return remaking(case) and two_step(case)
 
 
 def listed(case: Case) -> bool:

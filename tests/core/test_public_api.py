@@ -24,8 +24,8 @@ PUBLIC = {
     """,
     "abs_testing": """
         Calls Changing ChangingOpener Check ForkServer GoingBack Harness Holding Killed Opener
-        OwnOpener OwnTarget Position PositionOpener Refusing Repeat RepeatOpener Repeating Restoring
-        Row SCHEMA SOURCE_CHECKS SourceHarness SourceOpener Tried applicable batch_of by_calls
+        OwnOpener OwnTarget Position PositionOpener Refusing Remaking Repeat RepeatOpener Repeating
+        Restoring Row SCHEMA SOURCE_CHECKS SourceHarness SourceOpener Tried applicable batch_of by_calls
         check_changed_crashes check_changes check_crash_pairs check_crashes check_once
         check_positions check_reads
         check_register check_repeats check_segments check_sink check_source run_check

@@ -53,6 +53,7 @@ from abs_sinks.deadletters.letter import (
 from abs_sinks.kafka.ledger import LedgerPlace
 from abs_sinks.kafka.letters import letter_records
 from abs_sinks.kafka.lookback import Ends, Topics
+from abs_sinks.kafka.places import with_ids
 from abs_sinks.kafka.records import COLUMNS, SEGMENT, plan_columns
 from abs_sinks.kafka.register.topic import StoredCells, records_of
 from abs_sinks.kafka.side_topic import Birth
@@ -236,6 +237,12 @@ FORMATS = {
     "committable-kafka-wal.json": _committable(_LEDGER.noted(_SEGMENT)),
     "committable-kafka-wal-log.json": _committable(
         replace(_LEDGER, log="s3://b/wal").noted(_SEGMENT)
+    ),
+    "committable-kafka-places.json": _committable(
+        with_ids(
+            replace(_SEGMENT, extra=(("frontier", "6"),)),
+            {"t": "a-topic-id"},
+        )
     ),
     "committable-postgres-elsewhere.json": _committable(
         Committable(handle(7, 0), 3, "xxh3_64:" + "01" * 8, proof_noted("abs_orders"), release="")

@@ -81,6 +81,12 @@ class FakeHarness:
 
         return restore
 
+    def remake(self) -> None:
+        """See ``abs_testing.Remaking``: what is prepared is in the target."""
+        with self._target.transaction() as db:
+            for table in ("data", "applied", "prepared", "staged"):
+                db.execute(f"DELETE FROM {table}")
+
     def close(self) -> None:
         self._target.close()
 

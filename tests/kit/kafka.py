@@ -25,7 +25,7 @@ from abs_clients.kafka.cluster import close_clusters, cluster
 from abs_clients.kafka.codes import UNHEARD
 from abs_clients.kafka.producer_ids import init_producer_id
 from abs_clients.kafka.settings import Settings
-from abs_clients.kafka.topics import topic_facts
+from abs_clients.kafka.topics import topic_facts, topic_ids
 from abs_clients.kafka.transactions import State, describe, listed
 from abs_core.contracts import Sink, Task, Writer
 from abs_core.patience import Patience
@@ -198,6 +198,16 @@ class TopicHarness:
 
         assert within(READ_SECONDS, is_wide), "the topic does not get its partitions"
         self.partitions = partitions
+
+    def remake(self) -> None:
+        """See ``abs_testing.Remaking``."""
+        settings = self.options.kafka
+        before = topic_ids(settings, [self.topic])
+        delete_topics(settings, [self.topic])
+        assert within(READ_SECONDS, lambda: not topic_ids(settings, [self.topic]))
+        make_topic(settings, self.topic, self.partitions)
+        assert topic_ids(settings, [self.topic]) != before
+        self.look_anew()
 
     def ends(self) -> dict[int, int]:
         """The end of each partition, when no marker is under way."""

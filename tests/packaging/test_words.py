@@ -24,7 +24,7 @@ INSTEAD = {
 }
 """What stands no more in a module, and what to write."""
 
-ROLES = {"Inventory", "GoingBack", "Holding", "Refusing", "Restoring"}
+ROLES = {"Inventory", "GoingBack", "Holding", "Refusing", "Remaking", "Restoring"}
 """Interfaces that code asks an object for. What else may be left out is a method with a default.
 
 The last four are of harnesses: with a default, a rule that was not tried would count as kept.

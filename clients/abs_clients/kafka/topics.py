@@ -110,6 +110,16 @@ def topic_facts(
     return facts_of
 
 
+def topic_ids(settings: Settings, names: Iterable[str]) -> dict[str, str]:
+    """The ids of the existing ones of these topics, as they are now: none is from the cache.
+
+    Nothing where the brokers have no ids. Raises as ``topic_facts``.
+    """
+    described = cluster(settings).admin.describe(names)
+    ids = ((name, topic_uuid(said)) for name, said in described.items())
+    return {name: id_ for name, id_ in ids if id_ is not None}
+
+
 def topics_in_time(
     settings: Settings, names: Iterable[str], *, again: bool = False
 ) -> dict[str, TopicFacts]:

@@ -28,6 +28,20 @@ def epochs_of_many_tasks_are_there_once(case: Case) -> None:
     case.finished(*expected, when="after two epochs of three tasks")
 
 
+def rows_of_an_epoch_may_be_written_before_the_one_before_is_committed(case: Case) -> None:
+    """As by an engine whose tasks do not wait for the commit."""
+    run = case.run(gaps=True)
+    parts = [(rows(20 * epoch, 3), rows(20 * epoch + 10, 2)) for epoch in range(4)]
+    shares = run.tasks(0, *parts[0])
+    for epoch, part in enumerate(parts[1:], start=1):
+        later = run.tasks(epoch, *part)
+        run.commit(epoch - 1, shares)
+        shares = later
+    run.commit(len(parts) - 1, shares)
+    expected = [part for of_epoch in parts for part in of_epoch]
+    case.finished(*expected, when="after epochs whose tasks did not wait for commits")
+
+
 def epochs_may_start_at_any_number(case: Case) -> None:
     run = case.run()
     run.epoch(7, rows(0, 2))

@@ -5,10 +5,18 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 from abs_core.contracts import Sink, Task
 from abs_core.coordinator import Coordinator, Report
-from abs_core.errors import ConfigError, RegisterLostError, TargetWentBackError
+from abs_core.errors import (
+    AbsError,
+    ConfigError,
+    HandleLostError,
+    IdentityError,
+    RegisterLostError,
+    TargetWentBackError,
+)
 from abs_core.model import AND, Committable, HandleName, Outcome, Wrote
 from abs_core.protocol import RunIdentity
 from abs_core.several import CompositeCommitter
@@ -18,8 +26,8 @@ from abs_testing.case import JOB, Case, consent_in, raises, rows
 from abs_testing.cuts import Cut, Halted
 from abs_testing.engine import QUICK
 from abs_testing.fault_injection import Commit, Wire
-from abs_testing.harness import GoingBack, Row, batch_of
-from abs_testing.rules import going_back, going_back_on_the_way, only
+from abs_testing.harness import GoingBack, Remaking, Row, batch_of
+from abs_testing.rules import going_back, going_back_on_the_way, only, remaking, remaking_two_step
 
 FIRST, SECOND, THIRD, LAST = rows(0, 3), rows(10, 2), rows(20, 4), rows(30, 1)
 
@@ -121,6 +129,61 @@ def of_two_sinks_in_one_target_that_went_back_the_one_that_lost_rows_is_told(cas
     lost = re.findall(r"\(sink (\w+)\) no longer has the (\d+) rows", error.what)
     assert lost == [("b", "4")], f"sink b alone has lost its rows, 4 of epoch 1: {error.what}"
     case.holds(FIRST, SECOND, LAST, when="after a target went back between two sinks")
+
+
+@only(remaking)
+def rows_of_a_target_that_is_made_again_before_the_first_decision_are_not_lost(case: Case) -> None:
+    run = case.run()
+    shares = run.tasks(0, FIRST, SECOND)
+    _remake(case)
+    with suppress(AbsError):
+        run.commit(0, shares)
+
+    def goes_on() -> None:
+        again = case.run()
+        again.epoch(0, FIRST, SECOND)  # skipped, if it was decided
+        again.epoch(1, LAST)
+
+    _told_or_there(case, goes_on, IdentityError, "before a decision")
+
+
+@only(remaking_two_step)
+def a_target_that_is_made_again_between_a_decision_and_its_commit_is_told(case: Case) -> None:
+    case.halted(Cut("commit"), FIRST, SECOND)
+    _remake(case)
+    _goes_on_told(case, "between a decision and its commit")
+
+
+@only(remaking_two_step)
+def a_target_that_is_made_again_between_a_commit_and_its_end_is_told(case: Case) -> None:
+    case.halted(Cut("compare_and_set", where=lambda state: state.frontier == 0), FIRST, SECOND)
+    _remake(case)
+    _goes_on_told(case, "between a commit and the end of the epoch")
+
+
+def _goes_on_told(case: Case, moment: str) -> None:
+    errors = HandleLostError, IdentityError, TargetWentBackError
+    _told_or_there(case, lambda: case.run().epoch(1, LAST), errors, moment)
+
+
+def _told_or_there(
+    case: Case,
+    goes_on: Callable[[], None],
+    errors: type[AbsError] | tuple[type[AbsError], ...],
+    moment: str,
+) -> None:
+    """A later run says that rows of epoch 0 are gone, or they are there."""
+    try:
+        goes_on()
+        case.run().begin(2)
+    except errors:
+        return
+    case.holds(FIRST, SECOND, LAST, when=f"nothing tells of a target that was made again {moment}")
+
+
+def _remake(case: Case) -> None:
+    assert isinstance(case.harness, Remaking)
+    case.harness.remake()
 
 
 class _Between(Wire):

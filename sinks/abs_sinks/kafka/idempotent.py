@@ -31,6 +31,7 @@ from abs_core.routing import none_to_commit
 from abs_sinks.kafka import lookback
 from abs_sinks.kafka.headers import encoded_headers
 from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.places import TopicIds
 from abs_sinks.kafka.records import Digest, Records
 from abs_sinks.kafka.register.session import Rows
 from abs_sinks.kafka.register.store import KafkaRegister
@@ -47,6 +48,7 @@ class IdempotentWriter(RecordWriter):
         added = len(encoded_headers(None, [self._header]))
         super().__init__(options, schema, task, more_bytes=added)
         self._sender: RecordSender | None = None
+        self._ids = TopicIds(options, task)
         self._digest = Digest()
 
     def abort(self) -> None:
@@ -62,6 +64,7 @@ class IdempotentWriter(RecordWriter):
         """
         if self._sender is None:
             self._sender = self._patience.retry(self._begin)
+        self._ids.before(checked)
         self._digest.feed(checked)
         self._sender.send(checked)
 
@@ -83,9 +86,8 @@ class IdempotentWriter(RecordWriter):
     def _prepared(self) -> Committable:
         assert self._sender is not None
         sender, self._sender = self._sender, None
-        return Committable(
-            self._task.handle, sender.rows, self._digest.text, (("protocol", "idempotent"),)
-        )
+        extra = tuple(sorted({"protocol": "idempotent", **self._ids.extra}.items()))
+        return Committable(self._task.handle, sender.rows, self._digest.text, extra)
 
 
 class IdempotentCommitter(Committer):

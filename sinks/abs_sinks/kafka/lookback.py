@@ -20,9 +20,8 @@ from typing import Self
 
 from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.leader_epochs import LeaderEpoch, ends_of_leaders
-from abs_clients.kafka.topics import TopicFacts, topic_facts, topics_in_time
+from abs_clients.kafka.topics import TopicFacts, topic_facts, topic_ids, topics_in_time
 from abs_clients.kafka.transactions import listed
-from abs_core.coordinator.rollforward import OFFSETS
 from abs_core.deadletters import counts_of
 from abs_core.errors import RefusedError
 from abs_core.lookback import LookedBack, Past, Position, compared, reading_mark
@@ -31,6 +30,7 @@ from abs_core.strictjson import fields, of, parse, text, whole
 from abs_sinks.asof import AsOf, Reading
 from abs_sinks.kafka.open_transaction import parse_id, pattern_of
 from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.places import Places, begins_of
 
 MAX_ENDS = 1_000
 """Partitions of a topic up to which their ends are noted; so many fit in a full mark."""
@@ -55,8 +55,6 @@ _UNSURE = (
 )
 
 NO_CUTS: Mapping[LeaderEpoch, int] = MappingProxyType({})
-_BEGIN = re.compile(r"([A-Za-z0-9._-]+)-([0-9]+) from ([0-9]+)")
-_PLACE = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)-[0-9]+(?: from .*| and .*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,13 +180,19 @@ def shown(
 ) -> list[Shown]:
     """The ids of the epoch's topics, and where they end now, with what is written since.
 
-    Nothing where the committables do not tell the topics (``protocol=wal`` with the column ``topic``).
+    An id is the one that the committables tell: the topic may have been made again since. Nothing
+    where they do not tell the topics (``protocol=wal`` with the column ``topic``).
 
     Args:
         before: the epoch's records are not there yet; how many will be is noted, too.
     """
-    names = {options.topic} if options.topic else _topics_of(committables)
+    places = [Places.of(committable) for committable in committables]
+    names = {options.topic} if options.topic else {n for one in places for n in one.topics}
     topics = _now(options, topic_facts(options.kafka, names))
+    ids = {name: id_ for one in places for name, id_ in one.ids.items() if name in names}
+    if untold := names - ids.keys():
+        ids |= topic_ids(options.kafka, untold)  # what is cached may be an earlier one's
+    topics |= {n: replace(topics.get(n, Ends(None, ())), id=id_) for n, id_ in ids.items()}
     rows = sum(committable.rows for committable in committables)
     alone = options.topic is not None and all(topic.ends for topic in topics.values())
     countable = before and alone and options.write == "append"
@@ -197,25 +201,48 @@ def shown(
 
 
 def look_back(options: KafkaOptions, past: Past) -> list[LookedBack]:
-    """Compare ids and ends with the noted ones; the epoch's own records are behind all of them."""
-    begins = _begins_of(past.own or ())
+    """Compare ids and ends with the noted ones, and with those that the epoch's own handles tell.
+
+    Its own records are behind all that was finished before they were written.
+    """
+    own = [Places.of(committable) for committable in past.own or ()]
+    begins = begins_of(own, after=max((note.epoch for note in past.noted), default=-1))
     noted = [topic for note in past.noted for topic in Topics.read(note.mark).topics.items()]
-    names = {name for name, _ in noted}
+    names = {name for name, _ in noted} | {name for one in own for name in one.topics}
     facts = topics_in_time(options.kafka, sorted(names), again=True) if names else {}
-    same = all(name in facts and topic.id in (None, facts[name].id) for name, topic in noted)
+    ids = [(name, topic.id) for name, topic in noted] + [i for one in own for i in one.ids.items()]
+    same = all(name in facts and id_ in (None, facts[name].id) for name, id_ in ids)
 
     def looked() -> list[LookedBack]:
-        now = before(_now(options, facts), begins)
+        now = _now(options, facts)
+        lost = unprepared(own, now)
+        now = before(now, begins)
         cuts = ends_of_leaders(options.kafka, _former(noted, now))
         # Of topics that a column names, old ones may be deleted on purpose.
-        return compare(past, now, cuts, every=options.topic is not None)
+        looks = compare(past, now, cuts, every=options.topic is not None)
+        return [*looks, LookedBack(past.sinks[0], unprepared=lost)] if lost else looks
 
     # A broker that was stopped may answer by what it had before another led.
     looks = cluster(options.kafka).admin.until_heard(
-        looked, lambda looks: same and any(look.gone for look in looks)
+        looked, lambda looks: same and any(look.gone or look.unprepared for look in looks)
     )
     ahead = [] if past.running else _later(options, past)[-1:]
     return [*looks, *(LookedBack(0, ahead=position) for position in ahead)]
+
+
+def unprepared(own: Iterable[Places], now: Mapping[str, Ends]) -> str:
+    """Why records of these handles are gone, as a sentence; empty if nothing tells that."""
+    for one in own:
+        for name, id_ in one.ids.items():
+            if name not in now:
+                return f"Topic {name} is gone."
+            if now[name].id not in (None, id_):
+                return f"Topic {name} was deleted and created again after they were written."
+        for (name, n), end in one.ends.items():
+            ends = now[name].ends if name in now else ()
+            if ends and (n >= len(ends) or ends[n] < end):
+                return f"Partition {name}-{n} ends before the last of them, which had offset {end - 1}."
+    return ""
 
 
 def before(now: Mapping[str, Ends], begins: Mapping[tuple[str, int], int]) -> dict[str, Ends]:
@@ -322,22 +349,6 @@ def _reading(options: KafkaOptions, topics: Mapping[str, Ends]) -> Reading:
     if options.common.protocol == "idempotent":
         settings["winners"] = "true"
     return Reading("abs-kafka", settings)
-
-
-def _begins_of(committables: Sequence[Committable]) -> dict[tuple[str, int], int]:
-    """The offset of the first record of these handles in each partition, where they tell."""
-    begins: dict[tuple[str, int], int] = {}
-    for committable in committables:
-        for topic, number, offset in _BEGIN.findall(dict(committable.extra).get(OFFSETS, "")):
-            place = topic, int(number)
-            begins[place] = min(int(offset), begins.get(place, int(offset)))
-    return begins
-
-
-def _topics_of(committables: Sequence[Committable]) -> set[str]:
-    places = (dict(c.extra).get(OFFSETS, "").split(", ") for c in committables)
-    matches = (_PLACE.fullmatch(place) for several in places for place in several)
-    return {match["topic"] for match in matches if match}
 
 
 def _now(options: KafkaOptions, facts: Mapping[str, TopicFacts]) -> dict[str, Ends]:

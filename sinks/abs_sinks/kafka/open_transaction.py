@@ -25,19 +25,15 @@ CompleteCommit is the proof. The committable records the version.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Self
 
-from abs_clients.kafka.producer_ids import ProducerState
 from abs_clients.kafka.settings import Settings
 from abs_clients.kafka.transactions import PLAIN_END_TXN, Description, EndTxn, State, describe
 from abs_core.errors import ProtocolError
 from abs_core.model import HELD_AS, NO_EPOCH, Committable, HandleName, Outcome
 from abs_core.strictjson import Fields, decimal
-
-SHOWN_PARTITIONS = 32
-"""Partitions whose offsets a committable shows: decisions must fit the register."""
 
 COMMITTING = (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
 _ABORTING = (State.PREPARE_ABORT, State.COMPLETE_ABORT, State.PREPARE_EPOCH_FENCE)
@@ -87,7 +83,7 @@ class OpenTransaction:
         held_as: its transactional id.
         end_txn: the version of EndTxn that ends it.
         start_ms: its start by the coordinator's clock.
-        offsets: of its records, for display.
+        offsets: of its records, see ``places.Places``.
     """
 
     held_as: HandleName
@@ -153,19 +149,3 @@ def outcome(prepared: OpenTransaction, now: Description | None) -> Outcome:
 def is_ending(now: Description | None) -> bool:
     """Whether the coordinator is writing the markers of a commit or abort."""
     return now is not None and now.state in (State.PREPARE_COMMIT, State.PREPARE_ABORT)
-
-
-def offsets_of(
-    partitions: Sequence[tuple[str, int]],
-    producers: Mapping[tuple[str, int], ProducerState | None] | None = None,
-) -> str:
-    """The places of a transaction's records, for display: ``topic-0 from 17 (5)``, ..."""
-    shown = []
-    for topic, partition in partitions[:SHOWN_PARTITIONS]:
-        produced = None if producers is None else producers.get((topic, partition))
-        where = f"{topic}-{partition}"
-        if produced is not None:
-            where += f" from {produced.start_offset} ({produced.last_sequence + 1})"
-        shown.append(where)
-    more = len(partitions) - SHOWN_PARTITIONS
-    return ", ".join(shown) + (f" and {more} more partitions" if more > 0 else "")

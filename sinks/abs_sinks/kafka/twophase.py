@@ -47,13 +47,13 @@ from abs_sinks.kafka.open_transaction import (
     OpenTransaction,
     is_ending,
     is_id,
-    offsets_of,
     outcome,
     parse_id,
     pattern_of,
     with_open,
 )
 from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.places import TopicIds, offsets_of
 from abs_sinks.kafka.producer_pool import PooledProducer, ProducerPool
 from abs_sinks.kafka.records import Digest, Records
 from abs_sinks.kafka.sending import RecordSender, sender_in
@@ -74,6 +74,7 @@ class TwoPhaseWriter(RecordWriter):
         self._pool = pool
         self._slot: PooledProducer | None = None
         self._sender: RecordSender | None = None
+        self._ids = TopicIds(options, task)
         self._digest = Digest()
         self._begun = 0.0
 
@@ -83,6 +84,7 @@ class TwoPhaseWriter(RecordWriter):
             self._slot = None
 
     def _keep_checked(self, batch: pa.RecordBatch | None, checked: Records) -> None:
+        self._ids.before(checked)
         sender = self._sender or self._begin()
         self._digest.feed(checked)
         with self._in_time():
@@ -101,7 +103,8 @@ class TwoPhaseWriter(RecordWriter):
         prepared = self._look(self._slot, sender.rows)
         self._pool.prepared(self._slot)
         self._slot = None
-        return Committable(self._task.handle, sender.rows, self._digest.text, prepared.extra)
+        extra = tuple(sorted((*prepared.extra, *self._ids.extra.items())))
+        return Committable(self._task.handle, sender.rows, self._digest.text, extra)
 
     def _begin(self) -> RecordSender:
         slot = self._pool.take(self._task)

@@ -45,6 +45,7 @@ from abs_sinks.kafka.ledger import (
     without_proof,
 )
 from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.places import present_ids, with_ids
 from abs_sinks.kafka.records import SEGMENT, Records, records_in, segment_of
 from abs_sinks.kafka.register.session import Rows
 from abs_sinks.kafka.register.store import KafkaRegister
@@ -135,6 +136,7 @@ class WalCommitter(Committer):
         self._store = store
         self._register = KafkaRegister(options)
         self._ends: Mapping[str, lookback.Ends] = {}
+        self._sent_to: Mapping[str, str] = {}  # the topic's id, of the last records sent
 
     def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
         """See ``Committer``. It changes nothing that a reader with read_committed sees.
@@ -145,9 +147,10 @@ class WalCommitter(Committer):
         """
         # A rehearsal raises them, and would hide what is gone.
         self._ends = lookback.ends_of(self._options)
+        ids = present_ids(self._options)
         for job, of_job in by_job(committables).items():
             Rehearsal(self._options, self._store, job, self._sends).run(of_job)
-        return committables
+        return [with_ids(committable, ids) for committable in committables]
 
     def _sends(self, committables: Sequence[Committable]) -> Send:
         return sending(self._options, self._store, committables, None).send
@@ -192,8 +195,9 @@ class WalCommitter(Committer):
         return [entry.in_doubt(self._store.url) for entry in self._store.list(job)]
 
     def shown(self, committables: Sequence[Committable]) -> Sequence[Shown]:
-        """See ``Committer``."""
-        return lookback.shown(self._options, committables)
+        """See ``Committer``. Where another process has sent the records, the ids are of before it."""
+        sent = [with_ids(committable, self._sent_to) for committable in committables]
+        return lookback.shown(self._options, sent)
 
     def look_back(self, past: Past) -> Sequence[LookedBack]:
         """See ``Committer``: whether the ledger has later handles. 2pc's committer looks at topics."""
@@ -238,6 +242,7 @@ class WalCommitter(Committer):
             outcomes |= dict.fromkeys((c.handle for c in unknown), Outcome.UNKNOWN)
             if not ready:
                 return outcomes
+            self._sent_to = present_ids(self._options)
             # Against the version that was read: a rival that has sent them makes it a conflict.
             swapped = self._register.swap_text(
                 ledger_key(job),

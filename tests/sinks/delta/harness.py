@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from functools import partial
@@ -67,6 +68,21 @@ class TableHarness:
             self.table().restore(version)
 
         return restore
+
+    def remake(self) -> None:
+        """See ``abs_testing.Remaking``: all but the folder of the sinks goes."""
+        schema = self.table().schema()
+        if self.options.in_bucket:
+            place = self.place.options
+            objects = Objects(place.bucket)
+            keys = [each.key for each in objects.list(place.path.folder)]
+            objects.delete([key for key in keys if "/_abs/" not in key])
+        else:
+            for path in Path(self.options.path).iterdir():
+                if path.name != "_abs":
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+        address = self.options.address
+        DeltaTable.create(address.url, schema, storage_options=address._storage())
 
     def table(self) -> DeltaTable:
         """The table as others open it."""

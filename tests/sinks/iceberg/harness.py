@@ -70,6 +70,12 @@ class TableHarness:
             "default", **self.catalog, **({"s3.endpoint": server} if server else {})
         )
 
+    def remake(self) -> None:
+        """See ``abs_testing.Remaking``."""
+        schema = self.foreign.load_table(self.name).schema()
+        self.foreign.purge_table(self.name)
+        self.foreign.create_table(self.name, schema)
+
     def backup(self) -> Callable[[], None]:
         """See ``abs_testing.GoingBack``: by a rollback of ``main``."""
         snapshot = self.foreign.load_table(self.name).current_snapshot()

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from abs_core.errors import TargetWentBackError
+from abs_core.errors import NotPreparedError, TargetWentBackError
 from abs_core.model import JobState
 from abs_core.routing import ByProtocol
 from abs_services import Provider, services
@@ -138,6 +138,28 @@ def test_a_lost_end_of_the_last_epoch_alone_is_told_by_wal_with_its_own_register
         case.run(adopt=consent_in(error)).epoch(2, LAST)
         case.run().begin(3)
         case.holds(FIRST, LAST, when="after a lost end of the last epoch, by consent")
+
+
+@pytest.mark.parametrize("planted_bug", [False, True], ids=["sound", "planted"])
+def test_records_of_an_open_transaction_that_a_broker_lost_are_not_decided(
+    planted_bug: bool,
+) -> None:
+    """As by an unclean election. Planted: nobody asks where they end."""
+    with open_restored("2pc") as harness, Case(harness) as case:
+        assert isinstance(harness, GoingBack)
+        run = case.run()
+        run.epoch(0, FIRST)
+        back = harness.backup()
+        shares = run.tasks(1, SECOND)
+        back()
+        if planted_bug:
+            with planted((lookback, "unprepared", lambda own, now: "")):
+                raises(NotPreparedError, lambda: run.commit(1, shares))
+            return
+        error = raises(NotPreparedError, lambda: run.commit(1, shares))
+        assert "ends before the last of them" in error.what
+        case.run().epoch(1, SECOND)
+        case.holds(FIRST, SECOND, when="after a broker lost what was prepared")
 
 
 def _last_epoch(harness: TopicHarness, case: Case) -> Callable[[], None]:

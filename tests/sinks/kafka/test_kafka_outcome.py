@@ -11,7 +11,7 @@ import pytest
 from abs_clients.kafka.producer_ids import ProducerState
 from abs_clients.kafka.settings import Settings
 from abs_clients.kafka.transactions import Description, EndTxn, Reply, State
-from abs_core.errors import ProtocolError
+from abs_core.errors import CorruptionError, ProtocolError
 from abs_core.model import NO_EPOCH, Committable, Decision, HandleName, JobState, Outcome
 from abs_core.patience import Patience
 from abs_core.protocol import sweepable
@@ -20,11 +20,11 @@ from abs_sinks.kafka.open_transaction import (
     OpenTransaction,
     id_name,
     is_id,
-    offsets_of,
     outcome,
     parse_id,
     pattern_of,
 )
+from abs_sinks.kafka.places import FRONTIER, TOPICS, Places, begins_of, offsets_of
 from abs_sinks.kafka.twophase import TwoPhaseCommitter
 
 NAME = id_name("0123456789abcdef", "job", 3, 1, "ab12")
@@ -162,10 +162,42 @@ def test_an_id_is_swept_under_a_higher_generation_unless_a_decision_names_it() -
     assert not sweepable(still_open, 4, NAME)
 
 
-def test_offsets_are_for_people_and_bounded() -> None:
+def test_offsets_are_bounded() -> None:
     places = [("t", n) for n in range(40)]
     found = {("t", 0): ProducerState(5, 4, 17)}
     text = offsets_of(places, {**dict.fromkeys(places), **found})
     assert text.startswith("t-0 from 17 (5), t-1, ")
     assert text.endswith("and 8 more partitions")
     assert offsets_of([("t", 0)], None) == "t-0"
+
+
+def told(**extra: str) -> Places:
+    handle = HandleName("0123456789abcdef", "job", 3, 9, 0, "aa")
+    return Places.of(Committable(handle, 1, "x:0", tuple(sorted(extra.items()))))
+
+
+def test_a_handle_tells_the_places_of_its_records() -> None:
+    places = [("a-1", n) for n in range(33)]
+    found = {("a-1", 0): ProducerState(5, 4, 17), ("a-1", 31): ProducerState(5, 0, 0)}
+    offsets = offsets_of(places, {**dict.fromkeys(places), **found})
+    handle = told(offsets=offsets, **{TOPICS: '{"a-1":"x","b":"y"}', FRONTIER: "8"})
+    assert handle.topics == {"a-1", "b"}
+    assert handle.ids == {"a-1": "x", "b": "y"}
+    assert handle.begins == {("a-1", 0): 17, ("a-1", 31): 0}
+    assert handle.ends == {("a-1", 0): 22, ("a-1", 31): 1}
+    assert handle.frontier == 8
+    assert told() == Places(frozenset(), {}, {}, {}, -1), "an older release's tells nothing"
+
+
+def test_only_what_was_written_after_an_epoch_was_finished_is_behind_it() -> None:
+    early = told(offsets="t-0 from 5 (1), t-1 from 9 (1)", **{FRONTIER: "3"})
+    late = told(offsets="t-0 from 7 (1)", **{FRONTIER: "4"})
+    older = told(offsets="t-0 from 1 (1)")
+    assert begins_of([early, late, older], after=4) == {("t", 0): 7}
+    assert begins_of([early, late, older], after=3) == {("t", 0): 5, ("t", 1): 9}
+
+
+@pytest.mark.parametrize("wrong", [{TOPICS: "[]"}, {TOPICS: '{"t":7}'}, {FRONTIER: "x"}])
+def test_places_that_cannot_be_read_are_told(wrong: dict[str, str]) -> None:
+    with pytest.raises(CorruptionError, match="abs1:0123456789abcdef:job:3:9:0:aa cannot be read"):
+        told(**wrong)
