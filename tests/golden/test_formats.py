@@ -45,11 +45,11 @@ from abs_sinks.deadletters.letter import (
     LETTERS,
     Shown,
     dead_letters,
-    rows_of,
     schema_of,
     schema_text,
     written_as,
 )
+from abs_sinks.deadletters.row import rows_of
 from abs_sinks.kafka.ledger import LedgerPlace
 from abs_sinks.kafka.letters import letter_records
 from abs_sinks.kafka.lookback import Ends, Topics

@@ -25,8 +25,9 @@ from abs_core.errors import OptionError
 from abs_core.model import Drained, Share, Wrote
 from abs_core.patience import Patience
 from abs_core.registers import FileRegister
-from abs_sinks.deadletters.letter import rows_of, schema_of
+from abs_sinks.deadletters.letter import schema_of
 from abs_sinks.deadletters.place import KeptLetters
+from abs_sinks.deadletters.row import rows_of
 from abs_sinks.door import format_named, format_names
 from abs_sinks.kafka.replay import KafkaLetters
 from abs_sinks.kafka.sink import KafkaSink

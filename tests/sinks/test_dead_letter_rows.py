@@ -13,18 +13,18 @@ import pytest
 
 from abs_core.errors import CorruptionError, DataError
 from abs_sinks import text
-from abs_sinks.deadletters import letter
+from abs_sinks.deadletters import row
 from abs_sinks.deadletters.letter import (
     LETTERS,
     Shown,
     dead_letters,
-    rows_of,
     schema_of,
     schema_text,
     why_bad,
 )
 from abs_sinks.deadletters.place import readable
 from abs_sinks.deadletters.replay import AppendedLetters, BuryingSink
+from abs_sinks.deadletters.row import rows_of
 from abs_sinks.refusals import BadRows, Code, Reason
 from tests.planted import planted
 
@@ -65,7 +65,8 @@ def reads_back() -> None:
     read = rows_of([each.row for each in letters], schema_of(schema_text(BATCH.schema)))
     for name in BATCH.schema.names:
         assert read.column(name).equals(BATCH.column(name)), name
-        assert str(read.column(name)) == str(BATCH.column(name)), name  # two zeros are equal
+        # Two zeros are equal, and not as text.
+        assert str(read.column(name).drop_null()) == str(BATCH.column(name).drop_null()), name
     assert [each.key for each in letters] == ['{"number":1}', '{"number":null}']
     assert all(each.row.isascii() and "\\u0000" not in each.row for each in letters)
 
@@ -102,7 +103,7 @@ def test_the_sign_of_a_zero_is_kept() -> None:
 
 
 def test_a_zero_that_loses_its_sign_is_found() -> None:
-    with planted((letter, "_number", int)):
+    with planted((row, "_number", int)):
         reads_a_zero_of_the_server()
 
 

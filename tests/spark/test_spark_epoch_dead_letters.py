@@ -21,7 +21,8 @@ from abs_core import deadletters as core
 from abs_core.crash import CrashPoint
 from abs_core.errors import OptionError
 from abs_core.model import Dead
-from abs_sinks.deadletters.letter import rows_of, schema_of
+from abs_sinks.deadletters.letter import schema_of
+from abs_sinks.deadletters.row import rows_of
 from abs_sinks.door import format_at
 from abs_sinks.postgres.letter_table import ddl
 from abs_spark.foreach.function import Epoch

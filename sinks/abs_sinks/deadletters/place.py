@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from abs_core.errors import CorruptionError, DataError, OptionError
-from abs_sinks.deadletters.letter import rows_of, schema_of
+from abs_sinks.deadletters.letter import schema_of
+from abs_sinks.deadletters.row import rows_of
 
 _NAMED = 10
 """Letters that an error names."""
@@ -34,10 +35,13 @@ def readable(letters: Sequence[dict[str, Any]]) -> tuple[list[Group], dict[Any, 
             # Of a type that Arrow cannot always make, rows may be read in two (see ``rows_of``).
             of = (letter["schema"], row.schema.to_string())
             by_schema.setdefault(of, []).append((letter, row))
-    groups = []
+    groups: list[Group] = []
     for group in by_schema.values():
-        rows = pa.Table.from_batches([row for _, row in group]).combine_chunks().to_batches()
-        groups.append(([letter for letter, _ in group], rows[0]))
+        try:
+            rows = pa.Table.from_batches([row for _, row in group]).combine_chunks().to_batches()
+            groups.append(([letter for letter, _ in group], rows[0]))
+        except pa.ArrowException:  # Arrow 26 joins no dictionaries that hold a null
+            groups += [([letter], row) for letter, row in group]
     return groups, unread
 
 

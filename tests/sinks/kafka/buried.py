@@ -16,7 +16,8 @@ from kafka import TopicPartition
 from abs_clients.kafka.attempts import side_topic
 from abs_clients.kafka.topics import topic_facts
 from abs_core.contracts import Sink, Task, Writer
-from abs_sinks.deadletters.letter import rows_of, schema_of
+from abs_sinks.deadletters.letter import schema_of
+from abs_sinks.deadletters.row import rows_of
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.sink import KafkaSink
 from abs_testing import Row

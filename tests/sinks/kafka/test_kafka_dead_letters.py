@@ -18,7 +18,8 @@ from abs_core.errors import OptionError, RowError
 from abs_core.model import Severity
 from abs_services import KafkaService
 from abs_sinks.deadletters import writer
-from abs_sinks.deadletters.letter import rows_of, schema_of, why_bad
+from abs_sinks.deadletters.letter import schema_of, why_bad
+from abs_sinks.deadletters.row import rows_of
 from abs_sinks.kafka import KafkaSink
 from abs_sinks.kafka.letters import letter_records
 from abs_sinks.kafka.options import KafkaOptions

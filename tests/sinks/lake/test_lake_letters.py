@@ -22,7 +22,8 @@ from abs_core.deadletters import Count
 from abs_core.errors import HandleLostError, MiscountError
 from abs_core.model import Dead, JobState, Share, Wrote
 from abs_core.patience import Patience
-from abs_sinks.deadletters.letter import LETTERS, rows_of, schema_of
+from abs_sinks.deadletters.letter import LETTERS, schema_of
+from abs_sinks.deadletters.row import rows_of
 from abs_sinks.deadletters.writer import Bury, GivingWriter
 from abs_sinks.delta import DeltaSink
 from abs_sinks.iceberg import IcebergSink

@@ -9,7 +9,8 @@ from functools import partial
 
 from abs_clients.postgres.metadata import exists
 from abs_clients.postgres.name import TableName
-from abs_sinks.deadletters.letter import rows_of, schema_of
+from abs_sinks.deadletters.letter import schema_of
+from abs_sinks.deadletters.row import rows_of
 from abs_sinks.postgres import PostgresSink
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, Variant
 from abs_testing import SCHEMA, Row

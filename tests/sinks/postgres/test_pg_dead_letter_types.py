@@ -10,7 +10,8 @@ from functools import partial
 import pyarrow as pa
 import pytest
 
-from abs_sinks.deadletters.letter import rows_of, schema_of
+from abs_sinks.deadletters.letter import schema_of
+from abs_sinks.deadletters.row import rows_of
 from abs_sinks.postgres import PostgresSink
 from abs_testing.case import Case
 from tests.sinks.postgres.buried import buried

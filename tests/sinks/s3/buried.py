@@ -11,7 +11,8 @@ from functools import partial
 import pyarrow as pa
 
 from abs_core.contracts import Sink, Task, Writer
-from abs_sinks.deadletters.letter import rows_of, schema_of
+from abs_sinks.deadletters.letter import schema_of
+from abs_sinks.deadletters.row import rows_of
 from abs_sinks.s3.committed import committed_files
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.sink import S3Letters, S3Sink

@@ -17,7 +17,8 @@ from abs_core.errors import MiscountError, OptionError, RowError
 from abs_core.model import Outcome
 from abs_services import S3Service
 from abs_sinks.deadletters import writer
-from abs_sinks.deadletters.letter import rows_of, schema_of, why_bad
+from abs_sinks.deadletters.letter import schema_of, why_bad
+from abs_sinks.deadletters.row import rows_of
 from abs_sinks.refusals import find_bad_rows
 from abs_sinks.s3 import twophase
 from abs_sinks.s3 import wal as wal_of_s3

@@ -17,13 +17,16 @@ import psycopg
 import pyarrow as pa
 from psycopg import Connection, sql
 
+from abs_clients.arrow import is_list
 from abs_clients.postgres.errors import by_data, to_abs_error
 from abs_core.deadletters import MIN_DEAD
 from abs_core.errors import AbsError, DeadLettersError
 from abs_core.model import MAX_RECENT
-from abs_sinks.deadletters.letter import OWN, PLAIN, Shown
+from abs_sinks.deadletters.letter import Shown
+from abs_sinks.deadletters.row import OWN, PLAIN
 from abs_sinks.postgres.apply.target import Part
 from abs_sinks.postgres.columns.plan import CopyPlan
+from abs_sinks.postgres.columns.types import PgType, becomes_json
 from abs_sinks.postgres.letter_table import staged_name
 from abs_sinks.postgres.options import PostgresOptions
 
@@ -104,14 +107,14 @@ def reason_of(error: psycopg.Error) -> tuple[str, str, str | None]:
 
 
 def server_row(plan: CopyPlan, columns: list[str]) -> sql.Composed:
-    """The expression for a row of a staging table ``s`` as JSON, as ``deadletters.rows_of`` reads it.
+    """The expression for a row of a staging table ``s`` as JSON, as ``deadletters.row`` reads it.
 
     Args:
         columns: of the input.
     """
     chosen = [
         sql.SQL("{} as {}").format(
-            _expression(plan.schema.field(planned.position).type, planned.column.type.name, name),
+            _expression(planned.conversion.plain, planned.column.type, name),
             sql.Identifier(planned.source),
         )
         for planned in plan.columns
@@ -123,14 +126,17 @@ def server_row(plan: CopyPlan, columns: list[str]) -> sql.Composed:
     return sql.SQL("(select row_to_json(r) from (select {}) r)").format(sql.SQL(", ").join(chosen))
 
 
-def _expression(arrow: pa.DataType, pg: str, name: sql.Identifier) -> sql.Composable:
-    if pa.types.is_duration(arrow) or arrow.equals(pa.month_day_nano_interval()):
-        return sql.SQL(_PARTS).format(name)
-    if pa.types.is_string(arrow) or pa.types.is_large_string(arrow):
-        return sql.SQL("{}::text").format(name)
-    if pg in ("json", "jsonb") and pa.types.is_nested(arrow):
+def _expression(plain: pa.DataType, pg: PgType, name: sql.Identifier) -> sql.Composable:
+    if becomes_json(plain, pg):
         return sql.SQL(_OBJECT).format(name, f"%{OWN}%", sql.Literal(PLAIN))
-    if pg == "uuid":
+    if pa.types.is_duration(plain) or plain.equals(pa.month_day_nano_interval()):
+        return sql.SQL(_PARTS).format(name)
+    leaf = plain
+    while is_list(leaf):
+        leaf = leaf.value_type
+    if pa.types.is_string(leaf):
+        return sql.SQL("{}::text" if leaf == plain else "{}::text[]").format(name)
+    if pg.name == "uuid":
         return sql.SQL("uuid_send({})").format(name)
     return name
 
