@@ -141,6 +141,8 @@ class RolledForward:
 
     Args:
         targets, id: as ``Committed``'s.
+        here: whether this process has recorded it, not another one just before; True, too, where the
+            reply was lost.
     """
 
     job: str
@@ -148,6 +150,7 @@ class RolledForward:
     handles: int
     targets: tuple[Written, ...] = ()
     id: str = ""
+    here: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ class Past:
         sinks: numbers of the sinks that these targets are of.
         own: what a run that is under way decides next, as it was inspected a moment ago; empty where
             the epoch has no rows of these sinks; None at a start.
+        apart: each epoch is compared by its own mark alone, as for a repair run.
     """
 
     register: str
@@ -51,6 +52,7 @@ class Past:
     noted: tuple[Noted, ...] = ()
     sinks: tuple[int, ...] = (0,)
     own: tuple[Committable, ...] | None = None
+    apart: bool = False
 
     @property
     def running(self) -> bool:
@@ -78,6 +80,7 @@ class LookedBack:
             know; None if there is none.
         unprepared: why rows of ``Past.own`` are no longer there, as a sentence; empty if nothing
             tells that.
+        untold: with ``Past.apart``: the noted epochs of which nothing tells whether they are there.
     """
 
     sink: int
@@ -86,6 +89,7 @@ class LookedBack:
     unsure: str = ""
     ahead: Position | None = None
     unprepared: str = ""
+    untold: tuple[int, ...] = ()
 
 
 def remembered(state: JobState, epoch: Recent) -> JobState:
@@ -192,7 +196,16 @@ def compared(
     """
     looks = []
     for sink in _sinks(past):
-        *before, last = [note for note in past.noted if note.sink == sink]
+        notes = [note for note in past.noted if note.sink == sink]
+        if past.apart:
+            there = {note.epoch: is_there(note.mark) for note in notes}
+            gone, untold = (
+                tuple(epoch for epoch, answer in there.items() if answer is kind)
+                for kind in (False, None)
+            )
+            looks.append(LookedBack(sink, gone, why, untold=untold))
+            continue
+        *before, last = notes
         older = [note.epoch for note in before if is_there(note.mark) is False] if every else []
         newest = is_there(last.mark)
         if newest is False:

@@ -279,10 +279,11 @@ class Coordinator:
         """Raise the generation, finish all open decisions, and sweep; for a run that writes no epoch.
 
         Args:
-            seen: the register's state, not older than what a person has decided by.
+            seen: the register's state, as the caller has loaded it before. The present state may be a
+                later one, but it must be of the same register.
 
         Raises:
-            RegisterLostError: the register is gone since, or another one.
+            RegisterLostError: the register is gone since then, or another one is in its place.
             FencedError: a newer run has taken over.
             HandleLostError: as ``commit``.
             TargetError: some handles cannot be committed or aborted now.
@@ -310,8 +311,8 @@ class Coordinator:
         has seen what is lost; no engine may call it.
 
         Raises:
-            ProtocolError: the lost handles are not those consented to, or a loss is not final; nothing
-                is recorded.
+            ProtocolError: the lost handles are not those consented to, a loss is not final, or another
+                process has finished the epoch; nothing is recorded.
             TargetError: a loss cannot be made final; nothing is recorded.
         """
         return self._forward.accept_loss(self._oldest(epoch), consented)
@@ -368,8 +369,10 @@ class Coordinator:
         state = self._cell.mine(self._who)
         if not state.open or state.open[0].epoch != epoch:
             oldest = f"epoch {state.open[0].epoch}" if state.open else "none"
+            finished = state.frontier is not None and epoch <= state.frontier
+            already = f" Epoch {epoch} is finished already." if finished else ""
             raise ProtocolError(
-                f"The oldest decision that is not finished is {oldest}, not epoch {epoch}.",
+                f"The oldest decision that is not finished is {oldest}, not epoch {epoch}.{already}",
                 job=self._who.job,
                 remedy="see `abs register show`.",
             )

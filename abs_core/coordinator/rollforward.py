@@ -99,6 +99,7 @@ class RollForward:
                         len(decision.committables),
                         decided(state, decision),
                         epoch_id(state, decision.lineage, decision.epoch),
+                        here=self._cell.changed,
                     )
                 )
         return state
@@ -132,6 +133,8 @@ class RollForward:
     def accept_loss(self, decision: Decision, consented: Sequence[Committable]) -> JobState:
         """Finish the decision although ``consented`` are lost; see ``Coordinator.accept_loss``."""
         lost = [loss.committable for loss in self.lost(decision)]
+        if not lost and not self._cell.present(self._who).is_open(decision):
+            raise self._overtaken(decision)
         if set(lost) != set(consented):
             raise ProtocolError(
                 f"{len(lost)} handles of the decision are lost, but the consent names "
@@ -151,7 +154,20 @@ class RollForward:
                     remedy="accept the loss again; if that does not help, this is a defect of the "
                     "sink: please report it.",
                 )
-        return self._finish(decision)
+        state = self._finish(decision)
+        if not self._cell.changed:  # then what was lost, if anything, is what that other one says
+            raise self._overtaken(decision)
+        return state
+
+    def _overtaken(self, decision: Decision) -> ProtocolError:
+        return ProtocolError(
+            f"Somebody else has finished epoch {decision.epoch} in the meantime: a run of the job, or "
+            "another command. This consent is not recorded.",
+            job=self._who.job,
+            epoch=decision.epoch,
+            remedy="`abs audit` shows whether rows are missing; whoever accepted their loss was told "
+            "which.",
+        )
 
     def _commit(self, decision: Decision) -> None:
         """Commit all handles of the decision.

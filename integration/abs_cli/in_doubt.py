@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from abs_cli.lost import Lost, lost_handles
-from abs_cli.moving import raised, take_over
+from abs_cli.moving import fenced, raised
 from abs_cli.output import (
     FAILED,
     AsJson,
@@ -33,6 +33,7 @@ from abs_cli.trail import noted
 from abs_core import protocol
 from abs_core.coordinator.rollforward import told
 from abs_core.errors import ConfigError
+from abs_core.events import Event, RolledForward
 from abs_core.model import NO_EPOCH, HandleName, InDoubt, JobState, Outcome
 
 _LEFT = (
@@ -144,19 +145,25 @@ def commit(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Commit the decided handles of a job, as its next start would."""
+    """Commit the decided handles of a job, as its next start would.
+
+    It counts what it has committed itself, and not what a run or another command has at the same time.
+    """
     state = Registers.at(url, stateschema, sinks)
     before = state.of(job)
-    with noted("commit", job, state.url, epochs=[decision.epoch for decision in before.open]):
-        after = state.coordinator(before).roll_forward()
-    handles = sum(len(decision.handles) for decision in before.open)
+    seen: list[Event] = []
+    with noted("commit", job, state.url, epochs=[d.epoch for d in before.open]) as line:
+        after = state.coordinator(before, seen.append).roll_forward()
+        here = [event for event in seen if isinstance(event, RolledForward) and event.here]
+        line["epochs"] = [event.epoch for event in here]
+    handles = sum(event.handles for event in here)
     report(
-        f"[green]committed[/] {handles} handles of {len(before.open)} decided epochs; job "
+        f"[green]committed[/] {handles} handles of {len(here)} decided epochs; job "
         f"{escape(job)} has committed {done(after)}",
         as_json=as_json,
         did="committed",
         job=job,
-        epochs=[decision.epoch for decision in before.open],
+        epochs=[event.epoch for event in here],
         handles=handles,
         frontier=after.frontier,
     )
@@ -263,45 +270,30 @@ def abort(
     if fence and job_state is not None:
         state.check_whole(job_state)
         planned = raised(job_state)
-    doomed = [] if planned is None else protocol.sweep(planned, planned.generation, names)
-    doomed += [_orphan(text, names, job_state) for text in orphan or ()]
+    swept = [] if planned is None else protocol.sweep(planned, planned.generation, names)
+    orphans = [_orphan(text, names, job_state) for text in orphan or ()]
+    doomed = [*swept, *orphans]
     if fence and planned is not None:  # the fence commits what is decided
         names = [name for name in names if not any(name in d.held for d in planned.open)]
+    ended = [doubt for doubt in doubts if doubt.handle in set(doomed)]
     if not dry_run:
-        with noted("abort", job, state.url, handles=[str(handle) for handle in doomed]):
-            rest = doomed
+        with noted("abort", job, state.url, handles=[str(handle) for handle in doomed]) as line:
             if fence and job_state is not None:
-                doomed, names = _fenced(state, job_state, doomed)
-                rest = [handle for handle in doomed if handle in set(names)]
-            state.committer(job_state).abort(rest)
-    fates = [(doubt, "will be aborted") for doubt in doubts if doubt.handle in set(doomed)]
+                committer = state.committer(job_state)
+                with noted("fence", job, state.url):
+                    ended, names = fenced(state.register, committer, job_state, doubts, orphans)
+            else:
+                state.committer(job_state).abort(doomed)
+            line["handles"] = [str(doubt.handle) for doubt in ended]
     if as_json:
-        print_json([_document(doubt, fate) for doubt, fate in fates])
+        fate = "will be aborted" if dry_run else "aborted"
+        print_json([_document(doubt, fate) for doubt in ended])
     elif dry_run:
-        _show(fates)
+        _show([(doubt, "will be aborted") for doubt in ended])
     said = "would abort" if dry_run else "aborted"
-    left = len(set(names).difference(doomed))
+    left = len(set(names).difference(doubt.handle for doubt in ended))
     why = f": {_LEFT}" if left else ""
-    errors.print(f"[green]{said}[/] {len(doomed)} handles; {left} left{why}")
-
-
-def _fenced(
-    state: Registers, before: JobState, doomed: Sequence[HandleName]
-) -> tuple[list[HandleName], list[HandleName]]:
-    """Fence the job's last run, which ends its handles; return the doomed ones, and those in doubt.
-
-    A handle that a live run may have decided since ``before`` is not among the doomed ones.
-    """
-    with noted("fence", before.job, state.url):
-        after = take_over(state.register, state.committer(before), before)
-    names = [doubt.handle for doubt in state.in_doubt(before.job)]
-    last = after.last_decided
-    if last is not None and last != before.last_decided:
-        safe = {*names, *(name for name in doomed if not _is_bounded(name) and name.epoch > last)}
-        doomed = [handle for handle in doomed if handle in safe]
-    # The fenced run may have prepared more after the sweep.
-    late = protocol.sweep(after, after.generation, names)
-    return list(dict.fromkeys([*doomed, *late])), names
+    errors.print(f"[green]{said}[/] {len(ended)} handles; {left} left{why}")
 
 
 def _cluster(url: str | None) -> str:

@@ -7,15 +7,23 @@ handles that no decision can name. An interrupted operation is repeated.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 
 from abs_core.contracts import Committer, Conflict, Inventory, RegisterStore
 from abs_core.coordinator import Coordinator
-from abs_core.errors import ConfigError, ContentionError, RegisterLostError
-from abs_core.model import MOVED, NOWHERE, JobState
+from abs_core.errors import (
+    ConfigError,
+    ContentionError,
+    RegisterLostError,
+    TargetWentBackError,
+)
+from abs_core.events import Event, Observer, Swept, ignore
+from abs_core.lookback import past_of
+from abs_core.model import MOVED, NOWHERE, HandleName, InDoubt, JobState
 from abs_core.patience import Patience
-from abs_core.protocol import Refused, RunIdentity, start
+from abs_core.protocol import Refused, RunIdentity, start, sweep
 
 BY_HAND = Patience(30.0)
 """Patience with a system that is down; short, as a person waits for the command."""
@@ -33,13 +41,17 @@ def rename(register: Inventory, committer: Committer, job: str, new: str) -> Job
     Raises:
         ConfigError: there is no such job, or another job has the new key.
         ProtocolError: an open decision cannot be finished, or the cell cannot be moved.
+        TargetWentBackError: a target lacks rows of finished epochs.
         ContentionError: the job is running.
     """
     state = _movable(register, job)
+    if new == job:
+        raise ConfigError(f"The job has the name {job} already.", remedy="choose another name.")
     there = _arrived(register, new, state, "choose another name.")
     mark = f"{MOVED}{new}: "
     if state.moved_to is None:
         _check_alone(state, there)
+        _check_targets(register, committer, state)
         state = take_over(register, committer, state)
         # From here on no run can start under the old name, even if this process dies.
         state = _swap(register, state, replace(state, lineage=f"{mark}{state.lineage}"))
@@ -64,6 +76,7 @@ def move(register: Inventory, committer: Committer, job: str, other: Inventory) 
         ConfigError: there is no such job, it was already moved, or the other store has the job.
         ProtocolError: an open decision cannot be finished, or the cell cannot be moved.
         TargetError: a system does not answer; its handles in doubt are not aborted.
+        TargetWentBackError: a target lacks rows of finished epochs.
         ContentionError: the job is running.
     """
     state = _movable(register, job)
@@ -74,6 +87,7 @@ def move(register: Inventory, committer: Committer, job: str, other: Inventory) 
         return there
     if state.moved_to is None:
         _check_alone(state, there)
+        _check_targets(register, committer, state)
         state = take_over(register, committer, state)
         # From here on no run can start, even if this process dies.
         state = _swap(register, state, replace(state, lineage=f"{begun}{state.lineage}"))
@@ -115,6 +129,29 @@ def _check_alone(state: JobState, there: JobState | None) -> None:
             f"Job {state.job!r} has a register in both places: one of them is a copy.",
             remedy="find out which of them the query uses, and retire the other.",
         )
+
+
+def _check_targets(register: Inventory, committer: Committer, state: JobState) -> None:
+    """Raise TargetWentBackError if a target does not match the register.
+
+    What a repair run is told, and part of what a start compares, has the job's name and place.
+    """
+    while True:
+        past = past_of(state)
+        looks = BY_HAND.retry(partial(committer.look_back, past))
+        if not any(look.gone or look.ahead is not None for look in looks):
+            return
+        stored = register.load(state.job)
+        if stored is None or stored.state == state:
+            break
+        state = stored.state  # the job is running: compare with what it has done since
+    raise TargetWentBackError(
+        "A target of the job has not what its register tells: one of them was restored, rolled back or "
+        "made again. Nothing was changed.",
+        job=state.job,
+        remedy="start the job as it is: the start names what is missing, and each way out. Give that "
+        "command again afterwards.",
+    )
 
 
 def _elsewhere(state: JobState) -> ConfigError:
@@ -184,10 +221,14 @@ def _arrived(register: Inventory, job: str, state: JobState, remedy: str) -> Job
     return None if there is None else there.state
 
 
-def take_over(register: RegisterStore, committer: Committer, state: JobState) -> JobState:
+def take_over(
+    register: RegisterStore, committer: Committer, state: JobState, observe: Observer = ignore
+) -> JobState:
     """Raise the generation, finish open decisions and abort the rest; return the new state."""
     who = _by_hand(state)
-    coordinator = Coordinator(who, register, committer, co_commit=False, patience=BY_HAND)
+    coordinator = Coordinator(
+        who, register, committer, co_commit=False, patience=BY_HAND, observe=observe
+    )
     try:
         return coordinator.take_over(state)
     except RegisterLostError as error:
@@ -196,6 +237,37 @@ def take_over(register: RegisterStore, committer: Committer, state: JobState) ->
             job=state.job,
             remedy="see `abs register list`, then run the command again if it is still needed.",
         ) from error
+
+
+def fenced(
+    register: RegisterStore,
+    committer: Committer,
+    before: JobState,
+    doubts: Sequence[InDoubt],
+    orphans: Collection[HandleName] = (),
+) -> tuple[list[InDoubt], list[HandleName]]:
+    """Fence the job's last run, and end what it has left; return what was aborted, and what stays.
+
+    Args:
+        doubts: what was in doubt before.
+        orphans: handles of other registers that are aborted, too.
+    """
+    seen: list[Event] = []
+    after = take_over(register, committer, before, seen.append)
+    # The fenced run may have prepared more after the sweep.
+    late = committer.in_doubt(before.job)
+    names = [doubt.handle for doubt in late]
+    rest = [*sweep(after, after.generation, names), *(n for n in names if n in orphans)]
+    committer.abort(rest)
+    # Not what was in doubt before: others may have ended it since.
+    swept = {name for event in seen if isinstance(event, Swept) for name in event.handles}
+    details = {str(doubt.handle): doubt for doubt in (*doubts, *late)}
+    ended = [
+        details.get(text) or InDoubt(name, None, "")
+        for text in sorted({*swept, *map(str, rest)})
+        if (name := HandleName.parse(text)) is not None
+    ]
+    return ended, [name for name in names if name not in rest]
 
 
 def raised(state: JobState) -> JobState:
@@ -230,7 +302,8 @@ def _swap(register: RegisterStore, expected: JobState, state: JobState) -> JobSt
         swapped = register.compare_and_set(expected.job, stored.version, state)
     if isinstance(swapped, Conflict):
         raise ContentionError(
-            "The job's register has changed in the meantime: the job is running.",
+            "The job's register has changed in the meantime: the job is running, or another command "
+            "acts on it.",
             job=expected.job,
             remedy="stop the job, then run the command again.",
         )

@@ -156,7 +156,8 @@ def retire(
     confirm(_what_is_forgotten(job, kept), yes=yes)
     if state.of(job) != kept:
         raise ContentionError(
-            "The job's register has changed while you were asked: the job is running.",
+            "The job's register has changed while you were asked: the job is running, or another "
+            "command acts on it.",
             job=job,
             remedy="stop the job, then run the command again.",
         )

@@ -38,21 +38,24 @@ class Lost:
     """An epoch that is to be written to one target again.
 
     Args:
-        token: for the option ``epoch`` of the batch write.
+        job: for the option ``job`` of the batch write.
+        token: for its option ``epoch``.
         begun: whether it was begun.
         start, end: the offsets of its input in the checkpoint, one for each source; empty: unknown.
     """
 
     recent: Recent
     shown: Shown
+    job: str
     token: str
     begun: bool = False
     start: tuple[Any, ...] = ()
     end: tuple[Any, ...] = ()
 
     def document(self) -> dict[str, Any]:
-        head = {"epoch": self.recent.epoch, "rows": self.shown.rows, "token": self.token}
-        return {**head, "from": list(self.start), "to": list(self.end)}
+        head = {"epoch": self.recent.epoch, "rows": self.shown.rows}
+        write = {"job": self.job, "token": self.token}
+        return {**head, **write, "from": list(self.start), "to": list(self.end)}
 
 
 def repair(
@@ -76,9 +79,10 @@ def repair(
 ) -> None:
     """Write epochs to one target again, which no longer has their rows. Stop the job first.
 
-    For each epoch it shows its rows, the offsets of its input in the checkpoint, and a token: read that
-    input again, and write it by a batch write to that sink alone, with the same job and the token as
-    the option epoch. Then run it with --done: it compares what was written, and lets the job start.
+    For each epoch it shows its rows, the offsets of its input in the checkpoint, a job's name and a
+    token: read that input again, and write it by a batch write to that sink alone, with this name and
+    token as the options job and epoch. Then run it with --done: it compares what was written, and lets
+    the job start. The name is an older one if the job was renamed after that write had begun.
 
     Epochs whose rows are in the target are refused, or with --done passed over: both can be repeated.
     """
@@ -90,7 +94,8 @@ def repair(
             remedy=f"use {', '.join(state.sinks) or '--sinks'}.",
         )
     there = state.register if sink is None else state.sinks[sink].register
-    lost = _Repair(stored.state, sink, there).epochs(_numbers(epochs), checkpoint)
+    number = _number_of(stored.state, sink)
+    lost = _Repair(stored.state, sink, number, there).epochs(_numbers(epochs), checkpoint)
     gone = _gone(state, stored.state, lost)
     if not finish:
         _check_gone(stored.state, lost, gone)
@@ -129,17 +134,38 @@ def _numbers(text: str) -> list[int]:
     return sorted(numbers)
 
 
+def _number_of(state: JobState, sink: str | None) -> int:
+    """The number of a sink; None: of the only one.
+
+    Raises:
+        ConfigError: there are several, or none of that name.
+    """
+    numbers = {entry.name: entry.number for entry in state.sinks if entry.until is None}
+    if not numbers:
+        return 0
+    if sink in numbers:
+        return numbers[sink]
+    if sink is None and len(numbers) == 1:
+        return next(iter(numbers.values()))
+    raise ConfigError(
+        f"The job {state.job} writes to {len(numbers)} sinks: {', '.join(numbers)}.",
+        remedy="name the one whose target went back with --sink.",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _Repair:
     """What is known of a repair run of one sink.
 
     Args:
         sink: its name; None: the job's only one.
+        number: in the register.
         there: where the batch writes have their registers.
     """
 
     state: JobState
     sink: str | None
+    number: int
     there: Inventory
 
     def epochs(self, numbers: Sequence[int], checkpoint: str | None) -> list[Lost]:
@@ -154,9 +180,9 @@ class _Repair:
             ProtocolError: the register does not tell how many rows it had there.
             ReplayMismatchError: the checkpoint holds another input.
         """
-        number = next((s.number for s in self.state.sinks if s.name == self.sink), 0)
         recent = self.state.record(epoch)
-        shown = next((s for s in recent.shown if s.sink == number), None) if recent else None
+        marks = recent.shown if recent else ()
+        shown = next((mark for mark in marks if mark.sink == self.number), None)
         if recent is None or shown is None:
             raise ProtocolError(
                 f"The register does not record what epoch {epoch} wrote there: it is too old, or had "
@@ -166,32 +192,36 @@ class _Repair:
                 remedy="name those that the error names; what is gone of older epochs is lost to a "
                 "repair run: compare with `abs audit`.",
             )
-        token, begun = self._token(epoch, shown, batches)
-        lost = Lost(recent, shown, token, begun)
+        lost = Lost(recent, shown, *self._token(epoch, shown, batches))
         return lost if checkpoint is None else _with_input(self.state, lost, checkpoint)
 
-    def _token(self, epoch: int, shown: Shown, batches: Mapping[str, JobState]) -> tuple[str, bool]:
-        """The token of an epoch, and whether a batch write was begun with it.
+    def _token(
+        self, epoch: int, shown: Shown, batches: Mapping[str, JobState]
+    ) -> tuple[str, str, bool]:
+        """The job's name and the token for an epoch, and whether a batch write was begun with them.
 
         By register and mark, which a repair run renews: what is gone once more is written under another
         token. A topic may show the same mark once more: then by the number of earlier ones. By nothing
-        else, so that whoever asks before it is recorded is told the same token.
+        else, so that whoever asks before it is recorded is told the same token: a renamed job keeps its
+        register, so what was begun under its old name is found.
         """
         named = f"-{self.sink}" if self.sink else ""
         marks = f"{self.state.register} {shown.mark}", shown.mark  # the second: an older release's
-        digests = [blake2b(mark.encode(), digest_size=4).hexdigest() for mark in marks]
-        ours = re.compile(rf"repair-(\d+)-{epoch}-(?:{'|'.join(digests)}){re.escape(named)}")
+        digest, older = (blake2b(mark.encode(), digest_size=4).hexdigest() for mark in marks)
+        ours = re.compile(rf"repair-(\d+)-{epoch}-({digest}|{older}){re.escape(named)}")
         used = [0]
-        for job, batch in batches.items():
-            name, _, token = job.partition("@")
-            match = ours.fullmatch(unquote(token)) if name == self.state.job else None
-            if match is None:
+        for key, batch in batches.items():
+            name, _, token = key.partition("@")
+            match = ours.fullmatch(unquote(token))
+            # An older release's names no register: another job may have the same mark.
+            if match is None or (match[2] != digest and name != self.state.job):
                 continue
             made = batch.record(0)
             if made is None or shown.mark not in {one.mark for one in made.shown}:
-                return match[0], True
+                return unquote(name), match[0], True
             used.append(int(match[1]))
-        return f"repair-{max(used) + 1}-{epoch}-{digests[0]}{named}", False
+        token = f"repair-{max(used) + 1}-{epoch}-{digest}{named}"
+        return unquote(self.state.job), token, False
 
 
 def _gone(state: Registers, job: JobState, lost: Sequence[Lost]) -> dict[int, bool | None]:
@@ -202,15 +232,12 @@ def _gone(state: Registers, job: JobState, lost: Sequence[Lost]) -> dict[int, bo
         TargetError: the target does not answer.
     """
     state.check_whole(job)
-    committer, number = state.committer(job), lost[0].shown.sink
-    past = past_of(job).of([number])
-    gone: dict[int, bool | None] = {}
-    for note in past.noted:  # each alone: where others write, a start compares the newest only
-        looks = committer.look_back(replace(past, noted=(note,)))
-        mine = [look for look in looks if look.ahead is None]
-        gone[note.epoch] = True if any(look.gone for look in mine) else None if mine else False
-    together = (epoch for look in committer.look_back(past) for epoch in look.gone)
-    return gone | dict.fromkeys(together, True)
+    past = past_of(job).of([lost[0].shown.sink])
+    gone: dict[int, bool | None] = dict.fromkeys((note.epoch for note in past.noted), False)
+    # Each epoch apart: where others write, a start compares the newest only.
+    for look in state.committer(job).look_back(replace(past, apart=True)):
+        gone |= dict.fromkeys(look.untold, None) | dict.fromkeys(look.gone, True)
+    return gone
 
 
 def _check_gone(job: JobState, lost: Sequence[Lost], gone: Mapping[int, bool | None]) -> None:
@@ -267,10 +294,11 @@ def _show(lost: list[Lost], *, as_json: bool) -> None:
     if as_json:
         print_json([entry.document() for entry in lost])
         return
-    table = Table("epoch", "rows", "epoch=", "input from", "to", box=None)
+    table = Table("epoch", "rows", "job=", "epoch=", "input from", "to", box=None)
     for entry in lost:
         ends = ("\n".join(map(json.dumps, offsets)) for offsets in (entry.start, entry.end))
-        cells = str(entry.recent.epoch), str(entry.shown.rows), entry.token, *ends
+        write = entry.job, entry.token
+        cells = str(entry.recent.epoch), str(entry.shown.rows), *write, *ends
         table.add_row(*map(escape, cells))
     people.print(table)
 
@@ -279,7 +307,7 @@ def _record(register: Inventory, stored: Stored, again: Mapping[int, tuple[Shown
     """Record what the targets show of epochs that are written again.
 
     Raises:
-        ContentionError: the job is running.
+        ContentionError: somebody else changes the register.
     """
     from abs_core.contracts import Conflict
 
@@ -290,7 +318,8 @@ def _record(register: Inventory, stored: Stored, again: Mapping[int, tuple[Shown
     repaired = replace(state, recent=recent)
     if isinstance(register.compare_and_set(state.job, stored.version, repaired), Conflict):
         raise ContentionError(
-            "The job's register has changed in the meantime: the job is running.",
+            "The job's register has changed in the meantime: the job is running, or somebody else has "
+            "repaired it. Nothing is recorded.",
             job=state.job,
             remedy="stop the job, then run the command again.",
         )
@@ -301,7 +330,7 @@ def _again(state: JobState, lost: Lost, there: Inventory) -> tuple[Shown, ...]:
     from abs_core.rowdigest import is_row_digest, read_row_digest
 
     epoch, number = lost.recent.epoch, lost.shown.sink
-    stored = there.load(f"{state.job}@{job_key(lost.token)}")  # the job's name is encoded already
+    stored = there.load(job_key(lost.job, lost.token))
     batch = None if stored is None or stored.state.open else stored.state.record(0)
     if batch is None or batch.rows != lost.shown.rows:
         fate = "is not written again" if batch is None else f"was written with {batch.rows} rows"
@@ -310,8 +339,8 @@ def _again(state: JobState, lost: Lost, there: Inventory) -> tuple[Shown, ...]:
             f"{lost.token}. Nothing is recorded.",
             job=state.job,
             epoch=epoch,
-            remedy="write exactly its rows by a batch write with that token; rows that were written "
-            "besides must be removed from the target.",
+            remedy=f"write exactly its rows by a batch write with job={lost.job} and that token; rows "
+            "that were written besides must be removed from the target.",
         )
     committed, made = lost.recent.fingerprint, batch.fingerprint
     if committed and made and is_row_digest(committed) and is_row_digest(made) and not state.sinks:

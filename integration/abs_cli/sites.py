@@ -16,6 +16,7 @@ import typer
 
 from abs_cli.sinksfile import FiledSink, SinksFile
 from abs_core.errors import ConfigError, OptionError
+from abs_core.events import Observer, ignore
 from abs_core.model import AND, Committable, JobState, NamedSink
 from abs_core.protocol import RunIdentity
 from abs_core.sinkmap import number_of
@@ -251,7 +252,7 @@ class Registers:
                 "sinks with --sinks FILE.",
             )
 
-    def coordinator(self, state: JobState) -> Coordinator:
+    def coordinator(self, state: JobState, observe: Observer = ignore) -> Coordinator:
         """A coordinator in the present generation: it raises none and fences nobody.
 
         Raises ConfigError as ``check_whole``.
@@ -260,7 +261,7 @@ class Registers:
         from abs_core.coordinator import Coordinator
 
         who = RunIdentity(state.job, state.lineage, state.run, state.target)
-        return Coordinator(who, self.register, self.committer(state))
+        return Coordinator(who, self.register, self.committer(state), observe=observe)
 
     def _numbered(self, state: JobState | None) -> dict[int, str]:
         """The file's sinks by their numbers in the register; ConfigError if one has another target."""

@@ -30,8 +30,8 @@ def trail_path() -> Path:
 
 
 @contextmanager
-def noted(act: str, job: str, url: str | None, **more: object) -> Iterator[None]:
-    """Note a command before it runs, and its result after.
+def noted(act: str, job: str, url: str | None, **more: object) -> Iterator[dict[str, object]]:
+    """Note a command before it runs, and its result after; yields what is noted then, to be corrected.
 
     Args:
         url: of the register, noted without user, password and query. None: a file names several.
@@ -45,7 +45,7 @@ def noted(act: str, job: str, url: str | None, **more: object) -> Iterator[None]
     line = {"act": act, "job": job, "at": "several systems" if url is None else shown(url), **more}
     _write({**line, "step": "begun"})
     try:
-        yield
+        yield line
     except AbsError as error:
         _write({**line, "step": "failed", "error": type(error).__name__})
         raise

@@ -2,28 +2,34 @@
 
 Each command may be killed, or paused while other people's commands run to their end. After each step
 no row is there twice, none of a finished epoch is missing unless its loss was told and accepted, and at
-most one register is live. In the end the same commands, run again, lead to a job that goes on.
+most one register is live. Of two that act at once only one is told that it has finished an epoch, and a
+fence tells exactly what it has aborted. In the end the same commands, run again, lead to a job that
+goes on.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from random import Random
 
-from abs_cli.moving import move, rename, take_over
+from abs_cli.moving import fenced, move, rename
 from abs_core.certificate import MemoryCertificates
 from abs_core.contracts import Committer, Conflict, Stored, Version
 from abs_core.coordinator import Coordinator
+from abs_core.coordinator._report import epoch_id
 from abs_core.errors import AbsError, HandleLostError
-from abs_core.model import JobState, Share
+from abs_core.events import Event, Observer, RolledForward, ignore
+from abs_core.model import HandleName, JobState, Share
 from abs_core.patience import Patience
 from abs_core.protocol import RunIdentity, sweep
 from abs_core.registers import MemoryRegister
+from abs_testing.behind import CommitterBehind
 from abs_testing.case import Case, rows
 from abs_testing.cuts import Cut, Halted
 from abs_testing.engine import Run
+from abs_testing.fault_injection import Wire
 from abs_testing.harness import Row
 
 NAMES = ("one", "two", "three")
@@ -70,6 +76,23 @@ class Place(MemoryRegister):
         return f"{self.name}/{job}"
 
 
+class Aborting(CommitterBehind):
+    """A committer that keeps which handles its own aborts have ended."""
+
+    def __init__(self, committer: Committer) -> None:
+        super().__init__(committer, Wire())
+        self.ended = set[str]()
+
+    def abort(self, handles: Sequence[HandleName]) -> None:
+        before = self._prepared(handles)
+        super().abort(handles)
+        self.ended |= before - self._prepared(handles)
+
+    def _prepared(self, handles: Sequence[HandleName]) -> set[str]:
+        jobs = {handle.job for handle in handles}
+        return {str(doubt.handle) for job in jobs for doubt in self._inner.in_doubt(job)}
+
+
 class Walk:
     """One random history.
 
@@ -86,6 +109,8 @@ class Walk:
         self.next = self.done = 0
         """The engine's next epoch, and how many are finished."""
         self.lost = set[Row]()
+        self.finished = Counter[str]()
+        """How many commands were told that they have finished an epoch, by its id."""
         self.zombies: list[tuple[Run, int, list[Share]]] = []
         self.asked: list[Callable[[], None]] = []
         """Commands that were given; any may be given again."""
@@ -110,6 +135,8 @@ class Walk:
         with self._told(f"epoch {epoch}, {cut}"):
             try:
                 shares = run.tasks(epoch, *parts(epoch))
+                if self.random.random() < 0.1:
+                    raise Halted("after its tasks")
                 run.commit(epoch, shares)
             except Halted:
                 self.zombies.append((run, epoch, shares))
@@ -164,11 +191,24 @@ class Walk:
     def fence(self) -> None:
         state = self._here()
         if state is not None:
-            place, seen = self.places[self.at], state
-            self._act("fence", lambda: take_over(place, self._committer(), seen))
+            place, seen, committer = self.places[self.at], state, Aborting(self._committer())
+
+            def command() -> None:
+                doubts = committer.in_doubt(seen.job)
+                told, _ = fenced(place, committer, seen, doubts)
+                named = {str(doubt.handle) for doubt in told}
+                assert committer.ended == named, self._failed(f"told: aborted {named}")
+
+            self._act("fence", command)
 
     def commit(self) -> None:
-        self._act("commit", lambda: self._coordinator().roll_forward())
+        def command() -> None:
+            seen: list[Event] = []
+            self._coordinator(seen.append).roll_forward()
+            here = [event for event in seen if isinstance(event, RolledForward) and event.here]
+            self.finished.update(event.id for event in here)
+
+        self._act("commit", command)
 
     def abort(self) -> None:
         place, job = self.random.choice(self.places), self.random.choice(NAMES)
@@ -188,9 +228,11 @@ class Walk:
     def _accept(self) -> None:
         state = self._here()
         if state is not None and state.open:
-            epoch, coordinator = state.open[0].epoch, self._coordinator()
+            decision, coordinator = state.open[0], self._coordinator()
+            epoch = decision.epoch
             lost = [loss.committable for loss in coordinator.lost(epoch)]
             coordinator.accept_loss(epoch, lost)
+            self.finished[epoch_id(state, decision.lineage, epoch)] += 1
             for one in lost:
                 self.lost.update(parts(epoch)[one.handle.partition])
             self.done = max(self.done, epoch + 1)
@@ -256,6 +298,8 @@ class Walk:
             due = {row for part in parts(epoch) for row in part} - self.lost
             assert due <= seen.keys(), self._failed(f"rows of epoch {epoch} are missing")
         assert len(self._live()) <= 1, self._failed("two registers are live")
+        claims = max(self.finished.values(), default=1)
+        assert claims == 1, self._failed("two were told that they have finished an epoch")
 
     def settle(self) -> None:
         """The commands are given again until a register is live; then the job goes on."""
@@ -306,12 +350,14 @@ class Walk:
     def _committer(self) -> Committer:
         return self.case.sink().committer()
 
-    def _coordinator(self) -> Coordinator:
+    def _coordinator(self, observe: Observer = ignore) -> Coordinator:
         """As ``abs in-doubt`` makes one."""
         state = self._here() or JobState("0" * 16, self.name, "", "", 1, "")
         who = RunIdentity(state.job, state.lineage, state.run, state.target)
         place = self.places[self.at]
-        return Coordinator(who, place, self._committer(), co_commit=False, patience=QUICK)
+        return Coordinator(
+            who, place, self._committer(), co_commit=False, patience=QUICK, observe=observe
+        )
 
 
 def walked(case: Case, random: Random, steps: int = 25) -> None:
@@ -319,3 +365,43 @@ def walked(case: Case, random: Random, steps: int = 25) -> None:
     for _ in range(steps):
         walk.step()
     walk.settle()
+
+
+class Pair(Walk):
+    """A decided epoch, and two people: the second acts at one call of the first one's command.
+
+    Args:
+        lost: how many of its two handles an administrator has ended.
+        at: the call of a register at which the second acts; from 0.
+        second: the name of what the second does.
+    """
+
+    def __init__(self, case: Case, lost: int, at: int, second: str) -> None:
+        super().__init__(case, Random(f"{lost} {at} {second}"))
+        self._at, self._second = at, second
+        run = self._run(Cut("commit"))
+        with suppress(Halted):
+            run.epoch(0, *parts(0))
+        state = self._here()
+        assert state is not None
+        ended = [committable.handle for committable in state.open[0].committables[:lost]]
+        self._committer().abort(ended)
+
+    def _act(self, what: str, command: Callable[[], object]) -> None:
+        left, second = self._at, self._second
+        self._second = ""
+
+        def before(changes: bool) -> None:
+            nonlocal left
+            left -= 1
+            if left == -1:
+                self._watch(lambda changes: None)
+                getattr(self, second)()
+                self._watch(before)
+
+        if second:
+            self._watch(before)
+        with self._told(what):
+            command()
+        if second:
+            self._watch(lambda changes: None)

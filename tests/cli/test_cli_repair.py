@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from abs_cli import moving
 from abs_cli import repair as repairing
 from abs_core.contracts import Task
 from abs_core.coordinator import Coordinator, Report
@@ -62,14 +63,14 @@ def gone_back(harness: TableHarness) -> Iterator[tuple[TableHarness, Case]]:
         yield harness, case
 
 
-def repair(harness: TableHarness, epochs: str, *more: str) -> Sequence[str]:
+def repair(harness: TableHarness, epochs: str, *more: str, job: str = JOB) -> Sequence[str]:
     url = f"delta:{harness.options.path}"
-    return ("register", "repair", JOB, "--url", url, "--epochs", epochs, *more)
+    return ("register", "repair", job, "--url", url, "--epochs", epochs, *more)
 
 
-def write_again(case: Case, token: str, written: list[Row]) -> None:
-    """As a batch write with the option epoch does."""
-    run = case.run(job_key(JOB, token), digests=True)
+def write_again(case: Case, token: str, written: list[Row], job: str = JOB) -> None:
+    """As a batch write with the options job and epoch does."""
+    run = case.run(job_key(job, token), digests=True)
     if not run.decided(0):
         run.epoch(0, written)
 
@@ -124,36 +125,52 @@ def test_a_repair_run_that_takes_the_first_ones_tokens_is_found(
         repaired_each_time(case, harness)
 
 
-def people(case: Case, harness: TableHarness, number: int) -> None:
-    """Two people apply the page step by step, in any order, and a third one fences the job between.
+def people(case: Case, harness: TableHarness, number: int, order: Sequence[int] = ()) -> None:
+    """Two people apply the page step by step, in any order; others fence and rename the job between.
 
     Each begins with what the job's start names, or with a part of it, and may stop anywhere; who comes
     last applies the page to its end.
     """
     random = Random(f"repair {number} {sample.seed()}")
     written = {0: FIRST, 1: SECOND, 2: THIRD}
+    url = f"delta:{harness.options.path}"
+
+    def name() -> str:
+        (job,) = [
+            s.state.job for s in harness.new_sink().register().jobs() if "@" not in s.state.job
+        ]
+        return str(job)
 
     def person(epochs: str) -> Iterator[None]:
-        told = abs_(*repair(harness, epochs, "--json"))
+        told = abs_(*repair(harness, epochs, "--json", job=name()))
         yield
         for each in json.loads(told.stdout) if told.exit_code == 0 else ():
-            write_again(case, each["token"], written[each["epoch"]])
+            write_again(case, each["token"], written[each["epoch"]], each["job"])
             yield
-        abs_(*repair(harness, epochs, "--done"))
+        abs_(*repair(harness, epochs, "--done", job=name()))
         yield
-        abs_(*repair(harness, epochs, "--done"))
+        abs_(*repair(harness, epochs, "--done", job=name()))
 
     def fence() -> Iterator[None]:
         yield
-        url = f"delta:{harness.options.path}"
-        assert abs_("in-doubt", "abort", JOB, "--url", url, "--fence").exit_code == 0
+        assert abs_("in-doubt", "abort", name(), "--url", url, "--fence").exit_code == 0
 
-    acts = [person("1 to 2"), person(random.choice(["1 to 2", "2", "1", "0 to 2"])), fence()]
-    for _ in range(random.randint(4, 14)):
-        next(random.choice(acts), None)
+    def rename() -> Iterator[None]:
+        for new in ("another", JOB, "third"):
+            yield
+            renamed = abs_("register", "rename", name(), new, "--url", url)
+            same = isinstance(renamed.exception, ConfigError)
+            assert (
+                renamed.exit_code == 0 or same or isinstance(renamed.exception, TargetWentBackError)
+            )
+
+    second = "1 to 2" if order else random.choice(["1 to 2", "2", "1", "0 to 2"])
+    acts = [person("1 to 2"), person(second), fence(), rename()]
+    for act in order or random.choices(range(len(acts)), k=random.randint(4, 18)):
+        next(acts[act], None)
     for _ in person("1 to 2"):
         pass
-    case.run().epoch(3, LAST)
+    case.run(name()).epoch(3, LAST)
     case.holds(FIRST, SECOND, THIRD, LAST, when=f"after people repaired it, {number}")
 
 
@@ -169,6 +186,23 @@ def test_two_people_who_repair_a_target_write_each_epoch_once(
     people(case, harness, number)
 
 
+TOLD_BEFORE_A_RENAME = (0, 3, 3, 1, 0, 0, 1, 1)
+"""One is told, somebody renames the job, another one is told; then both write."""
+
+
+def test_two_who_were_told_before_and_after_a_rename_write_each_epoch_once(
+    case: Case, harness: TableHarness
+) -> None:
+    people(case, harness, 0, TOLD_BEFORE_A_RENAME)
+
+
+def test_a_rename_that_hides_what_is_to_be_repaired_is_found(
+    case: Case, harness: TableHarness
+) -> None:
+    with planted(renames_what_is_not_repaired):
+        people(case, harness, 0, TOLD_BEFORE_A_RENAME)
+
+
 def repairs_what_is_there(plant: Plant) -> None:
     plant(repairing, "_gone", lambda state, job, lost: {})
 
@@ -178,17 +212,44 @@ def gives_each_generation_a_token(plant: Plant) -> None:
 
     def by_generation(
         self: repairing._Repair, epoch: int, shown: Shown, batches: Mapping[str, JobState]
-    ) -> tuple[str, bool]:
-        token, begun = right(self, epoch, shown, batches)
-        return f"{token}-{self.state.generation}", begun
+    ) -> tuple[str, str, bool]:
+        job, token, begun = right(self, epoch, shown, batches)
+        return job, f"{token}-{self.state.generation}", begun
 
     plant(repairing._Repair, "_token", by_generation)
 
 
-@pytest.mark.parametrize("bug", [repairs_what_is_there, gives_each_generation_a_token])
+def renames_what_is_not_repaired(plant: Plant) -> None:
+    plant(moving, "_check_targets", lambda register, committer, state: None)
+
+
+def looks_for_what_was_begun_by_name(plant: Plant) -> None:
+    """As every release did that renames, of a job that was renamed before it was refused."""
+    right = repairing._Repair._token
+
+    def by_name(
+        self: repairing._Repair, epoch: int, shown: Shown, batches: Mapping[str, JobState]
+    ) -> tuple[str, str, bool]:
+        mine = {
+            key: state for key, state in batches.items() if key.startswith(f"{self.state.job}@")
+        }
+        return right(self, epoch, shown, mine)
+
+    renames_what_is_not_repaired(plant)
+    plant(repairing._Repair, "_token", by_name)
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [
+        repairs_what_is_there,
+        gives_each_generation_a_token,
+        looks_for_what_was_begun_by_name,
+    ],
+)
 def test_a_repair_that_doubles_for_two_people_is_found(bug: Bug, tmp_path: Path) -> None:
     with planted(bug):
-        for number in range(8):
+        for number in range(20):
             with gone_back(TableHarness(str(tmp_path / str(number)), {})) as (table, case):
                 people(case, table, number)
 

@@ -351,7 +351,7 @@ def overtaken(case: Case) -> None:
         register.left = -1
 
     wire = Wire(other)
-    wire.planned.extend([Fault.OVERTAKEN])
+    wire.planned.extend([Fault.NONE, Fault.OVERTAKEN])  # first it looks back
     behind = CommitterBehind(committer, wire)
     raises(FencedError, lambda: rename(register, behind, JOB, NEW))
     rename(register, committer, JOB, NEW)

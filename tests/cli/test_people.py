@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product
 from random import Random
+from typing import Any
 
 import pytest
 
 from abs_cli import moving
 from abs_core.contracts import Conflict, Inventory
-from abs_core.coordinator import NOTHING_BEGUN, Coordinator
-from abs_core.model import JobState
+from abs_core.coordinator import NOTHING_BEGUN, Coordinator, rollforward
+from abs_core.coordinator.rollforward import RollForward
+from abs_core.events import Ended, RolledForward
+from abs_core.model import Committable, Decision, JobState
 from abs_testing.case import Case
 from tests import sample
-from tests.cli.people import walked
+from tests.cli.people import Pair, walked
 from tests.kit.fake_harness import open_fake
 from tests.planted import Bug, Plant, planted
 
@@ -34,6 +38,30 @@ def test_people_who_act_at_once_lose_and_double_nothing() -> None:
 @pytest.mark.timeout(1800)
 def test_many_people_who_act_at_once_lose_and_double_nothing() -> None:
     lived(MORE)
+
+
+ACTS = ("commit", "accept", "fence", "rename", "epoch")
+
+
+def two_at_once(
+    acts: Sequence[str] = ACTS[:2], lost: Sequence[int] = (0, 1), calls: Sequence[int] = range(6)
+) -> None:
+    """Each of the acts on a decided epoch, and each other one at each of its calls of the register."""
+    for first, second, ended, at in product(acts, ACTS, lost, calls):
+        with open_fake("2pc", "append", own_register=False) as harness, Case(harness) as case:
+            pair = Pair(case, ended, at, second)
+            getattr(pair, first)()
+            pair.check()
+            pair.settle()
+
+
+def test_of_two_who_act_on_one_epoch_at_once_each_is_told_what_it_has_done() -> None:
+    two_at_once()
+
+
+@pytest.mark.campaign
+def test_whatever_one_does_while_another_one_acts_is_told_as_it_is() -> None:
+    two_at_once(ACTS[:4], range(3), range(12))
 
 
 # Planted.
@@ -82,6 +110,30 @@ def brings_back_what_has_gone_on(plant: Plant) -> None:
     _put(plant, lambda there, state: there.generation < state.generation, looks=False)
 
 
+def takes_what_others_have_finished_for_its_own(plant: Plant) -> None:
+    def told(*fields: Any, here: bool) -> RolledForward:
+        return RolledForward(*fields)
+
+    plant(rollforward, "RolledForward", told)
+
+
+def records_a_consent_after_the_epoch(plant: Plant) -> None:
+    """Two who accept the same loss are both told that they did it."""
+
+    def accept_loss(
+        self: RollForward, decision: Decision, consented: Sequence[Committable]
+    ) -> JobState:
+        lost = [loss.committable for loss in self.lost(decision)]
+        self._committer.forsake(lost)
+        return self._finish(decision)
+
+    plant(RollForward, "accept_loss", accept_loss)
+
+
+def leaves_out_what_the_fence_has_swept(plant: Plant) -> None:
+    plant(moving, "Swept", Ended)
+
+
 FOUND_LATE = [
     pytest.param(bug, marks=pytest.mark.campaign)
     for bug in (writes_over_a_later_note, brings_back_what_has_gone_on)
@@ -93,9 +145,18 @@ FOUND_LATE = [
     [
         mints_what_is_gone,
         takes_a_note_for_the_register,
+        leaves_out_what_the_fence_has_swept,
         *FOUND_LATE,
     ],
 )
-def test_a_command_that_loses_a_register_is_found(bug: Bug) -> None:
+def test_a_command_that_loses_a_register_or_tells_what_is_not_so_is_found(bug: Bug) -> None:
     with planted(bug):
         lived(range(2000))
+
+
+@pytest.mark.parametrize(
+    "bug", [takes_what_others_have_finished_for_its_own, records_a_consent_after_the_epoch]
+)
+def test_a_command_that_claims_what_another_one_did_is_found(bug: Bug) -> None:
+    with planted(bug):
+        two_at_once()

@@ -85,10 +85,11 @@ def look_back(options: S3Options, past: Past) -> list[LookedBack]:
         noted = {note.epoch for note in past.noted if note.sink == look.sink}
         newest = max(noted - set(look.gone), default=None)
         if newest is None:
-            looks.append(LookedBack(look.sink, unsure=_UNSURE))
+            looks.append(LookedBack(look.sink, unsure=_UNSURE, untold=look.gone))
         else:
             gone = tuple(epoch for epoch in look.gone if epoch > newest)
-            looks.append(replace(look, gone=gone))
+            removed = tuple(epoch for epoch in look.gone if epoch < newest)
+            looks.append(replace(look, gone=gone, untold=removed))
     generation, epoch = past.decided
     later = ((generation, epoch + 1), (generation + 1, -1))
     ahead = [
