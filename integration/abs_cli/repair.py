@@ -192,7 +192,8 @@ class _Repair:
                 remedy="name those that the error names; what is gone of older epochs is lost to a "
                 "repair run: compare with `abs audit`.",
             )
-        lost = Lost(recent, shown, *self._token(epoch, shown, batches))
+        job, token, begun = self._token(epoch, shown, batches)
+        lost = Lost(recent, shown, job, token, begun)
         return lost if checkpoint is None else _with_input(self.state, lost, checkpoint)
 
     def _token(

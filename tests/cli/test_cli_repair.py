@@ -27,6 +27,7 @@ from abs_core.errors import (
 )
 from abs_core.model import AND, JobState, Shown, Wrote, job_key
 from abs_core.protocol import RunIdentity
+from abs_core.registers import FileRegister
 from abs_core.several import CompositeCommitter
 from abs_core.sinkmap import STRIDE, number_of
 from abs_testing.case import JOB, Case, raises, rows
@@ -136,10 +137,9 @@ def people(case: Case, harness: TableHarness, number: int, order: Sequence[int] 
     url = f"delta:{harness.options.path}"
 
     def name() -> str:
-        (job,) = [
-            s.state.job for s in harness.new_sink().register().jobs() if "@" not in s.state.job
-        ]
-        return str(job)
+        stored = FileRegister(Path(harness.options.path) / "_abs" / "register").jobs()
+        (job,) = [one.state.job for one in stored if "@" not in one.state.job]
+        return job
 
     def person(epochs: str) -> Iterator[None]:
         told = abs_(*repair(harness, epochs, "--json", job=name()))

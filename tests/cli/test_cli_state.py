@@ -348,7 +348,7 @@ def test_a_fence_names_what_it_aborts_before_and_after_and_notes_it(
     assert len(job.prepared()) == 2, "a dry run ends nothing"
     ended = abs_(*command, "--json")
     assert [one["handle"] for one in foretold] == [str(left.handle)]
-    assert json.loads(ended.stdout) == [{**foretold[0], "age_seconds": ANY}]
+    assert json.loads(ended.stdout) == [{**foretold[0], "age_seconds": ANY, "fate": "aborted"}]
     assert "aborted 1 handles; 0 left" in ended.stderr
     assert (job.rows(), job.prepared()) == ([1], [])
     noted = [json.loads(line) for line in trail.read_text().splitlines()]
