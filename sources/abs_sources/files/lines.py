@@ -27,6 +27,8 @@ from abs_sources.files.model import Piece
 from abs_sources.files.schema import fit, from_base64, from_text, match
 
 CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
+UNREAD = (".deflate", ".snappy")
+"""Spark unpacks these, too. Here their bytes, which can be valid text, would be taken for lines."""
 _OVER = 65_536
 """Bytes read beyond a piece, to find the end of its last line."""
 
@@ -35,8 +37,9 @@ Parse = Callable[[bytes], pa.RecordBatch]
 
 def one_character(text: str) -> str:
     unescaped = {"\\t": "\t"}.get(text, text)
-    if len(unescaped) != 1 or unescaped in "\r\n":
-        raise ValueError("one character")
+    # Arrow's parser knows ASCII alone, and ``CsvForm.plain`` compares single bytes.
+    if len(unescaped) != 1 or unescaped in "\r\n" or not unescaped.isascii():
+        raise ValueError("one character of ASCII")
     return unescaped
 
 
@@ -133,8 +136,19 @@ def _is_quoted_plainly(lines: bytes, quote: bytes, sep: bytes) -> bool:
 
 
 def codec_of(path: str) -> str | None:
-    """The codec of a file with this name; None if it is not compressed."""
-    return next((codec for end, codec in CODECS.items() if path.endswith(end)), None)
+    """The codec of a file with this name, in upper or lower case; None if it is not compressed."""
+    name = path.lower()
+    return next((codec for end, codec in CODECS.items() if name.endswith(end)), None)
+
+
+def _readable_codec(name: str) -> str | None:
+    """As ``codec_of``; raises RowError for a codec of ``UNREAD``."""
+    if name.lower().endswith(UNREAD):
+        raise RowError(
+            f"The file {name} is compressed, by its name, with a codec that abs-files does not read.",
+            remedy=f"compress it as one of {', '.join(CODECS)}, or rename it if it is not compressed.",
+        )
+    return codec_of(name)
 
 
 def read_json(rest: Rest) -> Iterator[Step]:
@@ -214,7 +228,7 @@ def read_text(rest: Rest) -> Iterator[Step]:
 
 def _steps(rest: Rest, parse: Parse, skip: int = 0, *, blank: bytes = b" \t\r\n") -> Iterator[Step]:
     """Parse whole lines; those that consist of bytes of ``blank`` only are no records."""
-    codec = codec_of(rest.name)
+    codec = _readable_codec(rest.name)
     cut = _plain if codec is None else partial(_unpacked, codec)
     with malformed(rest.name):
         for lines, after in cut(rest, skip):
@@ -295,7 +309,7 @@ def _header(
     content: pa.NativeFile, name: str, form: CsvForm, parsing: pyarrow.csv.ParseOptions
 ) -> tuple[list[str], int]:
     """The names in the first line that is not blank, and the position after it; none without one."""
-    codec = codec_of(name)
+    codec = _readable_codec(name)
     # Not over the file itself: with the stream Arrow would close it.
     stream = content if codec is None else pa.CompressedInputStream(_Lent(content), codec)
     content.seek(0)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -19,6 +21,7 @@ from hypothesis import strategies as st
 
 from abs_core.errors import (
     AbsError,
+    OptionError,
     ReplayMismatchError,
     RowError,
     SchemaError,
@@ -26,10 +29,11 @@ from abs_core.errors import (
 )
 from abs_core.source import Limit, Split
 from abs_services import S3Service
-from abs_sources.files import FileOptions, FileSource
+from abs_sources.files import FileOptions, FileSource, lines
 from abs_sources.files.model import Pin
 from abs_sources.files.source import OPEN_COST, pack
 from tests import sample
+from tests.planted import planted
 from tests.sinks.s3.proxy import Fault, Plan, running
 from tests.sources.files.fill import (
     TEXT,
@@ -389,6 +393,47 @@ def test_a_compressed_file_that_is_damaged_is_named(codec: str, cut: bool, tmp_p
     disk.put(name, whole[:half] if cut else whole[:half] + b"garbage!" * 9 + whole[half + 72 :])
     with pytest.raises(RowError, match=rf"The file .*{name} is damaged"):
         rows_of(disk, ID, {"fileformat": "json"})
+
+
+BY_SPARK = {
+    ".gz": gzip.compress(b"abc", mtime=0),
+    ".bz2": bz2.compress(b"abc"),
+    ".deflate": zlib.compress(b"abc", 1),  # all of it is ASCII
+    ".snappy": b"\0\0\0\x03\0\0\0\x05\x03\x08abc",  # as Hadoop frames it
+    ".lz4": b"\0\0\0\x03\0\0\0\x04\x30abc",
+}
+"""What Spark unpacks by these names, in upper or lower case."""
+
+
+def check_no_packed_bytes_are_rows(folder: Path, form: str) -> None:
+    for number, (end, content) in enumerate(BY_SPARK.items()):
+        for ending in (end, end.upper()):
+            disk = Folder(folder / f"{number}{ending.isupper()}")
+            disk.put(f"a{ending}", content)
+            schema = pa.schema([("value", pa.string())])
+            try:
+                rows = rows_of(disk, schema, {"fileformat": form})
+            except RowError:
+                continue
+            assert rows == [{"value": "abc"}], ending
+
+
+@pytest.mark.parametrize("form", ["text", "csv"])
+def test_a_file_that_spark_unpacks_by_its_name_is_unpacked_or_refused(
+    form: str, tmp_path: Path
+) -> None:
+    check_no_packed_bytes_are_rows(tmp_path / "held", form)
+    with planted((lines, "UNREAD", ())):
+        check_no_packed_bytes_are_rows(tmp_path / "found", form)
+
+
+@pytest.mark.parametrize("name", ["sep", "quote", "escape"])
+@pytest.mark.parametrize("sign", ["ä", "\u00a0", "😀", "||", "\r"])
+def test_a_sign_of_csv_that_the_parser_does_not_know_is_refused_at_once(
+    name: str, sign: str
+) -> None:
+    with pytest.raises(OptionError, match=f"option {name} must be one character of ASCII"):
+        FileOptions.parse({"path": "/x", "fileformat": "csv", name: sign}, streaming=False)
 
 
 @pytest.mark.parametrize("by", ["file", "folder"])
