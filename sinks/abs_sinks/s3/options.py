@@ -186,6 +186,10 @@ class S3Options(UploadOptions[Location]):
         texts = {"fileformat": self.fileformat, "partitionby": ",".join(self.partitionby)}
         if self.fileformat == "csv":
             texts["header"] = str(self.header).lower()
+        if (
+            self.protocol == "idempotent"
+        ):  # whose readers may leave out files that no manifest names
+            texts["protocol"] = self.protocol
         return {name: text for name, text in texts.items() if text}
 
     @property

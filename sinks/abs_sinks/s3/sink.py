@@ -216,9 +216,13 @@ class S3Letters(AppendedLetters):
         return str(self._folder)
 
     def _sink(self, schema: pa.Schema, written: Mapping[str, str]) -> S3Sink:
-        if self._texts is None or not written:
-            return S3Sink(self._options, schema)
-        return S3Sink(S3Options.parse({**written, **self._texts}), schema)
+        options = self._options
+        if self._texts is not None and written:
+            options = S3Options.parse({**written, **self._texts})
+        if options.protocol == "wal":
+            # A segment counts the mark among the dead letters; files and register are the same.
+            options = replace(options, common=replace(options.common, protocol="2pc"))
+        return S3Sink(options, schema)
 
     def _read(self) -> Iterator[tuple[str, bytes]]:
         options = self._options

@@ -30,6 +30,7 @@ from abs_sinks.kafka.twophase import TwoPhaseCommitter, TwoPhaseWriter
 from abs_sinks.kafka.writer import RecordWriter
 from abs_testing.case import Case, rows
 from abs_testing.cuts import Halted
+from tests import sample
 from tests.kit.kafka import Variant, limit, open_topic
 from tests.kit.kafka_reading import READ_SECONDS
 from tests.planted import Bug
@@ -216,8 +217,9 @@ def test_options_that_cannot_be_kept_are_refused(given: dict[str, str], told: st
         KafkaOptions.parse({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", **given})
 
 
-def test_replayed_letters_are_written_and_marked_once(bootstrap: str) -> None:
-    with buried(bootstrap, CELLS["2pc"]) as harness, Case(harness) as case:
+@sample.cases(1)
+def test_replayed_letters_are_written_and_marked_once(bootstrap: str, name: str) -> None:
+    with buried(bootstrap, CELLS[name]) as harness, Case(harness) as case:
         case.run().epoch(0, rows(0, 10))
         kept = KafkaLetters(harness.options)
         ids = [letter["id"] for letter in kept.found()]

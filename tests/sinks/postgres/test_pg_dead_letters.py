@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -28,6 +30,7 @@ from abs_sinks.postgres.apply.target import ResolvedTable
 from abs_sinks.postgres.copyin import CopyWriter
 from abs_sinks.postgres.idempotent import IdempotentWriter
 from abs_sinks.postgres.letters import copy_with_letters, refused_rows
+from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.replay import PostgresLetters
 from abs_sinks.postgres.testing import VARIANTS, open_table
 from abs_sinks.postgres.twophase import TwoPhaseWriter
@@ -275,11 +278,12 @@ def test_a_table_of_another_shape_is_refused_with_the_statement(shared_database:
         assert "create table" in caught.value.remedy
 
 
-def test_replayed_letters_are_written_and_marked_once(shared_database: str) -> None:
-    with buried(shared_database, "wal-append") as harness, Case(harness) as case:
+@sample.cases(1)
+def test_replayed_letters_are_written_and_marked_once(shared_database: str, name: str) -> None:
+    with buried(shared_database, name) as harness, Case(harness) as case:
         harness.db.execute(f"alter table {harness.table} add constraint c check (value <> 'bad')")
         case.run().epoch(0, rows(0, 3), [(7, "bad"), (8, "bad"), (9, "a\0b")])
-        kept = PostgresLetters(harness.options)
+        kept = PostgresLetters(replaying(harness.options))
         ids = [letter["id"] for letter in kept.found(code="23514")]
         with pytest.raises(AbsError, match="23514"):
             kept.replay(ids)
@@ -291,16 +295,24 @@ def test_replayed_letters_are_written_and_marked_once(shared_database: str) -> N
         case.holds(rows(0, 3), [(7, "bad"), (8, "bad")], when="after a replay")
 
 
-def test_of_two_replays_at_once_of_one_letter_one_writes_it(shared_database: str) -> None:
-    with (
-        buried(shared_database, "wal-append") as harness,
-        Case(harness) as case,
-        LossyProxy(shared_database) as proxy,
-    ):
+def replaying(options: PostgresOptions) -> PostgresOptions:
+    """The options by which the command replays letters of a job with these."""
+    return replace(options, common=replace(options.common, protocol="wal"))
+
+
+@contextmanager
+def two_letters(url: str) -> Iterator[tuple[Buried, Case, LossyProxy, PostgresLetters]]:
+    """Two letters, 7 and 8, whose rows the table takes by now, and a replay through a proxy."""
+    with buried(url, "wal-append") as harness, Case(harness) as case, LossyProxy(url) as proxy:
         harness.db.execute(f"alter table {harness.table} add constraint c check (value <> 'bad')")
         case.run().epoch(0, [(7, "bad"), (8, "bad")])
         harness.db.execute(f"alter table {harness.table} drop constraint c")
-        kept = PostgresLetters(replace(harness.options, address=Address.parse(proxy.url)))
+        through = replace(harness.options, address=Address.parse(proxy.url))
+        yield harness, case, proxy, PostgresLetters(through)
+
+
+def test_of_two_replays_at_once_of_one_letter_one_writes_it(shared_database: str) -> None:
+    with two_letters(shared_database) as (harness, case, proxy, kept):
         ids = [letter["id"] for letter in kept.found()]
         proxy.before("BEGIN", lambda: PostgresLetters(harness.options).replay(ids[:1]))
         with pytest.raises(RefusedError, match="replayed or deleted in the meantime"):
@@ -316,15 +328,7 @@ def test_of_two_replays_at_once_of_one_letter_one_writes_it(shared_database: str
 def test_of_two_replays_of_the_same_letters_one_says_that_it_wrote_them(
     shared_database: str,
 ) -> None:
-    with (
-        buried(shared_database, "wal-append") as harness,
-        Case(harness) as case,
-        LossyProxy(shared_database) as proxy,
-    ):
-        harness.db.execute(f"alter table {harness.table} add constraint c check (value <> 'bad')")
-        case.run().epoch(0, [(7, "bad"), (8, "bad")])
-        harness.db.execute(f"alter table {harness.table} drop constraint c")
-        kept = PostgresLetters(replace(harness.options, address=Address.parse(proxy.url)))
+    with two_letters(shared_database) as (harness, case, proxy, kept):
         ids, other = [letter["id"] for letter in kept.found()], list[int]()
         here = PostgresLetters(harness.options)
         proxy.before(f'"{harness.schema}"."register"', lambda: other.append(here.replay(ids)))
@@ -333,23 +337,15 @@ def test_of_two_replays_of_the_same_letters_one_says_that_it_wrote_them(
 
 
 def test_a_replay_that_dies_in_its_transaction_changes_nothing(shared_database: str) -> None:
-    with (
-        buried(shared_database, "wal-append") as harness,
-        Case(harness) as case,
-        LossyProxy(shared_database) as proxy,
-    ):
-        harness.db.execute(f"alter table {harness.table} add constraint c check (value <> 'bad')")
-        case.run().epoch(0, [(7, "bad")])
-        harness.db.execute(f"alter table {harness.table} drop constraint c")
-        kept = PostgresLetters(replace(harness.options, address=Address.parse(proxy.url)))
-        (letter,) = kept.found()
+    with two_letters(shared_database) as (_, case, proxy, kept):
+        ids = [letter["id"] for letter in kept.found()]
         proxy.lose(Loss.REQUEST, "COMMIT\0")
         with pytest.raises(AbsError):
-            kept.replay([letter["id"]])
+            kept.replay(ids)
         assert proxy.fired
         case.holds(when="after a replay that died")
-        assert kept.replay([letter["id"]]) == 1
-        case.holds([(7, "bad")], when="after a second replay")
+        assert kept.replay(ids) == 2
+        case.holds([(7, "bad"), (8, "bad")], when="after a second replay")
 
 
 @sample.cases(3)

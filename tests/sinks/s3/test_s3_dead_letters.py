@@ -7,6 +7,7 @@ from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from typing import Any
+from urllib.parse import urlencode
 
 import pyarrow as pa
 import pytest
@@ -14,14 +15,16 @@ import pytest
 from abs_core.contracts import Task
 from abs_core.crash import CrashPoint
 from abs_core.errors import MiscountError, OptionError, RowError
-from abs_core.model import Outcome
+from abs_core.model import Outcome, Wrote
 from abs_services import S3Service
 from abs_sinks.deadletters import writer
 from abs_sinks.deadletters.letter import schema_of, why_bad
 from abs_sinks.deadletters.row import rows_of
+from abs_sinks.door import format_at
 from abs_sinks.refusals import find_bad_rows
 from abs_sinks.s3 import twophase
 from abs_sinks.s3 import wal as wal_of_s3
+from abs_sinks.s3.committed import committed_files
 from abs_sinks.s3.formats import check_values, doubtful, to_try, try_encoding
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.sink import S3Letters, S3Sink
@@ -31,6 +34,7 @@ from abs_sinks.s3.wal import WalWriter
 from abs_sinks.s3.writer import StreamingWriter, letters_files
 from abs_testing.case import Case, rows
 from abs_testing.cuts import Halted
+from abs_testing.engine import Run
 from tests import sample
 from tests.planted import Bug, Plant, planted
 from tests.sinks.dead_letters import *  # noqa: F403 - the suite
@@ -262,6 +266,51 @@ def test_replayed_letters_are_written_and_marked_once(
         seen = harness.keys()
         parquet = [key for key in seen if key.endswith(".parquet")]
         assert len(parquet) == 1
+
+
+def replays(path: str, given: Mapping[str, str], job: str, named: str, fileformat: str) -> None:
+    """A letter of a job of one protocol is replayed by one that the command's URL names, or by none."""
+    dead = f"{path}-dead"
+    common = {**given, "path": path, "deadletter": dead, "deadlettermax": "1", "fileformat": "json"}
+    options = S3Options.parse({**common, "protocol": job})
+    run = Run(S3Sink(options, FULL), "job")
+    state, _ = run.begin(0)
+    row: dict[str, object] = {"text": "t", "folder": "f", "id": 1}
+    writer = run.sink.writer(Task(state.register, "job", state.generation, 0, 0, "a1"))
+    writer.write(pa.RecordBatch.from_pylist([row, {**row, "text": "a\0b"}], FULL))
+    run.commit(0, [Wrote(2, writer.pre_commit())])
+    texts = {**given, "fileformat": fileformat, **({"protocol": named} if named else {})}
+    url = f"{path}?{urlencode(texts)}"
+    kept = format_at(url).letters().at(url, dead, None, {})
+    ids = [letter["id"] for letter in kept.found()]
+    assert (kept.replay(ids), kept.replay(ids), kept.found()) == (1, 0, [])
+    # A reader of another protocol than the job's is one that the user has chosen.
+    seen = [file.key.rpartition(".")[2] for file in committed_files(options)]
+    assert sorted(seen) == sorted(["json", fileformat])
+
+
+NAMED = [
+    (job, named)
+    for job in ("2pc", "wal", "idempotent")
+    for named in ("", "2pc", "wal", "idempotent")
+    if job != "idempotent" or named in ("", "idempotent")
+]
+
+
+@sample.cases(3)
+@pytest.mark.parametrize(("job", "named"), NAMED)
+@pytest.mark.parametrize("fileformat", ["parquet", "csv", "arrow"])
+def test_a_letter_is_replayed_by_each_protocol_to_each_format(
+    path: str, given: Mapping[str, str], job: str, named: str, fileformat: str
+) -> None:
+    replays(path, given, job, named, fileformat)
+
+
+def test_a_replay_that_readers_of_the_job_leave_out_is_found(
+    path: str, given: Mapping[str, str]
+) -> None:
+    with planted((S3Options, "written", property(lambda self: {}))):
+        replays(path, given, "idempotent", "", "parquet")
 
 
 def lose_prepared(harness: Buried) -> None:
