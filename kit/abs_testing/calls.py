@@ -123,6 +123,7 @@ def by_calls(opener: Opener, new_calls: Callable[[], ContractCalls] | None = Non
 
 _READS = ("load", "inspect", "in_doubt", "certificate")
 _WRITERS = ("write", "pre_commit")
+_LOOKS = ("shown", "look_back")
 
 
 class ContractCalls(Wire):
@@ -163,7 +164,7 @@ class ContractCalls(Wire):
 
     def ends(self, name: str) -> bool:
         """See ``check_repeats.Repeating``."""
-        return name not in (*_READS, *_WRITERS)
+        return name not in (*_READS, *_WRITERS, *_LOOKS)
 
     def reads(self, name: str) -> bool:
         """Whether a call of this name changes nothing."""

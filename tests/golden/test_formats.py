@@ -58,6 +58,7 @@ from abs_sinks.kafka.records import COLUMNS, SEGMENT, plan_columns
 from abs_sinks.kafka.register.topic import StoredCells, records_of
 from abs_sinks.kafka.side_topic import Birth
 from abs_sinks.postgres.prepared import proof_noted
+from abs_sinks.postgres.relations import noting
 from abs_sinks.s3.manifests import CommittedFile, manifest_from_bytes, manifest_to_bytes
 from abs_sinks.s3.register import RegisterObject
 from abs_sinks.s3.uploads import Upload, uploads_from_text, uploads_to_text
@@ -242,6 +243,15 @@ FORMATS = {
         with_ids(
             replace(_SEGMENT, extra=(("frontier", "6"),)),
             {"t": "a-topic-id"},
+        )
+    ),
+    "committable-postgres-tables.json": _committable(
+        Committable(
+            handle(7, 0),
+            3,
+            "xxh3_64:" + "01" * 8,
+            (*proof_noted(None), *noting([('"public"."orders"', 16432)])),
+            release="",
         )
     ),
     "committable-postgres-elsewhere.json": _committable(

@@ -30,6 +30,7 @@ from abs_sinks.postgres.columns.plan import CopyPlan
 from abs_sinks.postgres.letter_table import shown_key, sink_of
 from abs_sinks.postgres.letters.copy_with_letters import CopyWithLetters
 from abs_sinks.postgres.options import PostgresOptions
+from abs_sinks.postgres.relations import Table, noting
 from abs_sinks.refusals import BadRows
 
 
@@ -106,6 +107,7 @@ class CopyWriter(CountingWriter):
         self._copy: Copy | None = None
         self._into: SinkTable | None = None
         self._digests: list[str] = []
+        self._tables: set[Table] = set()
         self._waiting: list[pa.RecordBatch] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -149,6 +151,7 @@ class CopyWriter(CountingWriter):
     ) -> Copy:
         """The COPY of rows for the present table; see ``CopyIn``."""
         options = self.table.options
+        self._tables.add((target.table.label, target.table.oid))
         letters = self._letters_of(options)
         if letters is None:
             return CopyIn(connection, target.plan, options, into)
@@ -194,7 +197,8 @@ class CopyWriter(CountingWriter):
         return self._made()  # again: the end may have found dead letters
 
     def _made(self) -> Committable:
-        made = Committable(self._task.handle, self._rows, self._digest(), self._extra)
+        extra = tuple(sorted((*self._extra, *noting(self._tables))))
+        made = Committable(self._task.handle, self._rows, self._digest(), extra)
         return self._counted(made)
 
     def _digest(self) -> str:

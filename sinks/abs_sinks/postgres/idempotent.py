@@ -27,11 +27,11 @@ from abs_core.codec import state_from_text
 from abs_core.contracts import Conflict, Task, Version
 from abs_core.deadletters import MAX_REFUSALS, counts_of, unsettled
 from abs_core.errors import SourceWentBackError
-from abs_core.model import Committable, JobState
+from abs_core.model import Committable, JobState, Shown
 from abs_core.protocol import Refused
 from abs_core.routing import NothingToCommit
 from abs_sinks.deadletters.letter import DeadLetter
-from abs_sinks.postgres import letter_table
+from abs_sinks.postgres import letter_table, lookback
 from abs_sinks.postgres.apply.message import Message
 from abs_sinks.postgres.apply.rows_sql import (
     duplicate_key,
@@ -243,6 +243,10 @@ class IdempotentCoCommitter(NothingToCommit):
         # Their rows are there; what they have staged are dead letters.
         buried = [c for c in committables if any(count.dead for count in counts_of([c]))]
         return EpochTransaction(self._tables).co_commit([], expected, state, buried)
+
+    def shown(self, committables: Sequence[Committable]) -> Sequence[Shown]:
+        """See ``Committer``."""
+        return lookback.shown(committables, self._tables.options)
 
 
 def may_write(register: sql.Identifier, task: Task) -> sql.Composed:

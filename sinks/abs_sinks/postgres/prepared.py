@@ -32,6 +32,7 @@ from abs_core.errors import (
 from abs_core.lookback import Position
 from abs_core.model import PROTOCOL, Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_sinks.postgres.options import PostgresOptions
+from abs_sinks.postgres.relations import noting, tables_of
 
 _LISTED = """
 select gid from pg_prepared_xacts where database = current_database() and gid = any(%s)
@@ -212,7 +213,8 @@ def composed_of(staged: Sequence[Committable], stateschema: str) -> Committable:
     name = replace(first, attempt=blake2b(names, digest_size=12).hexdigest())
     rows = sum(committable.rows for committable in staged)
     digest = f"staged:{blake2b(names, digest_size=16).hexdigest()}"
-    return Committable(name, rows, digest, tuple(sorted((*proof_noted(stateschema), *counts))))
+    extra = (*proof_noted(stateschema), *counts, *noting(tables_of(staged)))
+    return Committable(name, rows, digest, tuple(sorted(extra)))
 
 
 def prepare(

@@ -93,8 +93,23 @@ class TableHarness:
             PostgresSink, self.options, SCHEMA, co_commit=variant.own_register
         )
         self.db: Connection[Any] = psycopg.connect(url, autocommit=True)
-        key = " primary key" if variant.write == "upsert" else ""
-        self.db.execute(f"create table {self.table} (id bigint{key}, value text)")
+        self._key = " primary key" if variant.write == "upsert" else ""
+        self.make()
+
+    def make(self) -> None:
+        """Make an empty table."""
+        self.db.execute(f"create table {self.table} (id bigint{self._key}, value text)")
+
+    def end_prepared(self) -> None:
+        """Roll back what is prepared, as who wants to drop a table must: it holds locks."""
+        for gid in self.prepared():
+            self.db.execute(sql.SQL("rollback prepared {}").format(gid))
+
+    def remake(self) -> None:
+        """See ``abs_testing.Remaking``."""
+        self.end_prepared()
+        self.db.execute(f"drop table {self.table}")
+        self.make()
 
     def at(self, url: str) -> TableHarness:
         """The same names in another database, to which table and schema were copied."""
@@ -213,11 +228,10 @@ class TableHarness:
         """
         close_idle()
         self.db.execute(f"set lock_timeout = '{CLOSE_SECONDS}s'")
-        for gid in self.prepared():
-            self.db.execute(sql.SQL("rollback prepared {}").format(gid))
+        self.end_prepared()
         try:
             self.db.execute(f"drop schema if exists {self.schema} cascade")
-            self.db.execute(f"drop table if exists {self.table}")
+            self.db.execute(f"drop table if exists {self.table}, {self.table}_before")
         except psycopg.errors.LockNotAvailable as error:
             raise TimeoutError(
                 f"Table {self.table} or schema {self.schema} is locked for {CLOSE_SECONDS} s by "

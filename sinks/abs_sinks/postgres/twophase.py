@@ -174,7 +174,7 @@ class TwoPhaseCommitter(Committer):
             log.debug("markers of job %s stay for now: %s", state.job, error)
 
     def shown(self, committables: Sequence[Committable]) -> Sequence[Shown]:
-        return lookback.shown(committables, self._options.stateschema)
+        return lookback.shown(committables, self._options)
 
     def look_back(self, past: Past) -> Sequence[LookedBack]:
         with leased(self._options.server, doing="looking for markers") as connection:

@@ -24,7 +24,7 @@ from abs_core.model import (
 from abs_core.routing import none_to_commit
 from abs_sinks.deadletters.letter import DeadLetter
 from abs_sinks.postgres import letter_table, lookback
-from abs_sinks.postgres.apply.target import ResolvedTable, SinkTable, SinkTables
+from abs_sinks.postgres.apply.target import ResolvedTable, SinkTable, SinkTables, altered
 from abs_sinks.postgres.copyin import Copy, CopyWriter
 from abs_sinks.postgres.epoch_transaction import EpochTransaction
 from abs_sinks.postgres.options import PostgresOptions
@@ -53,7 +53,12 @@ class WalWriter(CopyWriter):
         with or_close(connection), translate_errors("creating a staging table"):
             self._options.state.ensure(connection)
             creating = staging.creating(self._task.handle, target.plan, logged=self._logged)
-            connection.execute(sql.SQL("; ").join([sql.SQL("BEGIN"), creating]))
+            statements = [sql.SQL("BEGIN"), creating, target.plan.shape_query()]
+            cursor = connection.execute(sql.SQL("; ").join(statements))
+            while cursor.nextset():
+                pass
+            if cursor.fetchone() != (target.shape,):  # the handle would tell another table
+                raise altered(self._options, target.plan)
         return self._copying(connection, target, staging.table(self._task.handle))
 
     def _bury(
@@ -150,7 +155,7 @@ class WalCoCommitter(WalCommitter):
 
     def shown(self, committables: Sequence[Committable]) -> Sequence[Shown]:
         """See ``Committer``."""
-        return lookback.shown(committables, self._options.stateschema)
+        return lookback.shown(committables, self._options)
 
 
 _APPLIED_BEFORE = (

@@ -19,6 +19,7 @@ from abs_core.errors import NotPreparedError, RegisterLostError, TargetWentBackE
 from abs_core.model import Committable, Shown, job_key
 from abs_services import PostgresService
 from abs_sinks.postgres import PostgresSink, lookback
+from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.register import PostgresRegister
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, Variant, open_table
 from abs_testing import SCHEMA, run_check
@@ -192,11 +193,11 @@ def test_a_repaired_epoch_that_is_no_longer_compared_is_found(database: str) -> 
 def test_markers_of_a_repair_that_are_looked_for_as_the_jobs_own_are_found(database: str) -> None:
     shown = lookback.shown
 
-    def as_the_jobs(committables: Sequence[Committable], stateschema: str) -> list[Shown]:
+    def as_the_jobs(committables: Sequence[Committable], options: PostgresOptions) -> list[Shown]:
         def without(mark: str) -> str:
             return json.dumps({k: v for k, v in json.loads(mark).items() if k != "register"})
 
-        told = shown(committables, stateschema)
+        told = shown(committables, options)
         return [replace(one, mark=without(one.mark)) for one in told]
 
     with planted((lookback, "shown", as_the_jobs), by=(AssertionError, pytest.fail.Exception)):

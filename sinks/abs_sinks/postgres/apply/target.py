@@ -101,14 +101,14 @@ def resolve(
 def resolve_again(
     options: PostgresOptions, schema: pa.Schema, if_missing: Callable[[], None]
 ) -> ResolvedTable:
-    """``resolve`` at the start of a run: what the process remembers may be gone by now."""
+    """``resolve`` at the start of a run: what the process remembers may be gone or altered by now."""
     key = _key(options, schema)
     kept: ResolvedTable | None = pool(options.server).answers.get(key)
     if kept is not None:
         with leased(options.server, doing=f"looking for table {options.dbtable}") as connection:
-            if not all(
-                exists(connection, name) for name in (kept.table.label, *kept.write.beside())
-            ):
+            shape = connection.execute(kept.plan.shape_query()).fetchone()
+            beside = (exists(connection, name) for name in kept.write.beside())
+            if shape != (kept.shape,) or not all(beside):
                 pool(options.server).answers.pop(key, None)
     return resolve(options, schema, if_missing)
 
@@ -136,7 +136,7 @@ def altered(options: PostgresOptions, plan: CopyPlan) -> SchemaError:
     """The error for a table that was altered since the plan; drops the cached target."""
     forget(options, plan)
     return SchemaError(
-        f"Table {plan.table.label} was altered since this process looked at it.",
+        f"Table {plan.table.label} was altered, or dropped, since this process looked at it.",
         remedy="the next attempt looks again: restart the query if it has stopped.",
     )
 

@@ -33,15 +33,17 @@ from abs_sinks.refusals import MisfitError
 _SHAPE = """
 select md5(coalesce(string_agg(concat_ws(':', attnum, attname, atttypid, atttypmod, attnotnull,
                                          attgenerated, attidentity), ',' order by attnum), '')
-           || coalesce(row_security_active(to_regclass({table})), false))
-  from pg_attribute
- where attrelid = to_regclass({table}) and attnum > 0 and not attisdropped
+           || row_security_active(c.oid))
+  from pg_class c
+  left join pg_attribute on attrelid = c.oid and attnum > 0 and not attisdropped
    and lower(attname) = any({names}::text[]) and attname <> all({added}::text[])
+ where c.oid = to_regclass({table}) and c.oid = {oid}
+ group by c.oid
 """
 """A digest of the names and types of the columns that the input has, and of those whose names differ
-from them in case only; and whether row security applies. A binary COPY of an int8 into a column that
-has become a timestamp would be accepted silently. Columns that the input lacks may be added or
-dropped."""
+from them in case only; and whether row security applies. No row: the name is another table's, or
+nobody's. A binary COPY of an int8 into a column that has become a timestamp would be accepted silently.
+Columns that the input lacks may be added or dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,7 @@ class CopyPlan:
         """The query of the digest of the table's present shape, without the columns to be added."""
         return sql.SQL(_SHAPE).format(
             table=sql.Literal(self.table.label),
+            oid=self.table.oid,
             names=[name.lower() for name in self.names],
             added=list(self.added),
         )
