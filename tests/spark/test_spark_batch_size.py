@@ -140,20 +140,13 @@ def test_rows_come_by_their_number_once_an_epoch_has_shown_their_size(
     assert f"Spark hands Python {MAX_ROWS} rows of about" in said[0]
 
 
-def test_rows_of_a_megabyte_take_no_more_memory_than_with_sparks_own_bound(
+def test_rows_of_a_megabyte_take_no_more_memory_also_when_they_become_small_and_large_again(
     batches: Callable[..., Any], heard: list[int]
 ) -> None:
-    found = batches(70, MB)
-    assert min(heard) >= MB
-    assert max(found[0]) <= 65
-    assert max(found[-1]) * batch_size.MARGIN <= 64, "64 MiB, with a margin"
-
-
-def test_rows_that_become_small_and_large_again_take_no_more_memory(
-    batches: Callable[..., Any],
-) -> None:
     found = batches(70, (MB, 100, MB))
-    assert max(found[1]) * batch_size.MARGIN <= 64, "by the large rows of the epoch before"
+    assert heard[0] >= MB
+    assert max(found[0]) <= 65, "Spark's own bound"
+    assert max(found[1]) * batch_size.MARGIN <= 64, "64 MiB, with a margin, by the epoch before"
     assert max(found[2]) <= 65, "Spark's own bound"
 
 
