@@ -174,6 +174,15 @@ class Objects:
                         entry["Key"], int(entry["Size"]), entry["ETag"], entry["LastModified"]
                     )
 
+    def between(self, prefix: str, end: str) -> Iterator[str]:
+        """What stands in keys between ``prefix`` and the next ``end``, each text once."""
+        with translate_errors(f"listing {self._name(prefix)}"):
+            call, name = client(self._server).list_objects_v2, f"objects below {self._name(prefix)}"
+            asked = {"Bucket": self._bucket, "Prefix": prefix, "Delimiter": end}
+            for page in pages(call, OBJECTS, name, **asked):
+                for group in page.get("CommonPrefixes", []):
+                    yield group["Prefix"].removeprefix(prefix).removesuffix(end)
+
     def reach(self, prefix: str) -> None:
         """Ask for one key that begins with ``prefix``; raises where credentials or a route lack."""
         with translate_errors(f"listing {self._name(prefix)}"):

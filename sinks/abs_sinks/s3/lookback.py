@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import islice
 
 from abs_clients.s3.objects import Objects
-from abs_core.lookback import LookedBack, Past, compared, reading_mark
+from abs_core.lookback import LookedBack, Past, Position, compared, reading_mark
 from abs_core.model import MAX_MARK, Committable, Shown
 from abs_core.strictjson import fields, of, parse, text, whole
 from abs_sinks.asof import AsOf, Reading
@@ -90,25 +90,25 @@ def look_back(options: S3Options, past: Past) -> list[LookedBack]:
             gone = tuple(epoch for epoch in look.gone if epoch > newest)
             removed = tuple(epoch for epoch in look.gone if epoch < newest)
             looks.append(replace(look, gone=gone, untold=removed))
-    generation, epoch = past.decided
-    later = ((generation, epoch + 1), (generation + 1, -1))
-    ahead = [
-        LookedBack(0, ahead=(number, later_epoch))
-        for number, later_epoch in later
-        if _has(objects, options, past, number, later_epoch)
-    ]
-    return looks + ahead
+    return looks + [LookedBack(0, ahead=position) for position in _later(objects, options, past)]
 
 
-def _has(objects: Objects, options: S3Options, past: Past, generation: int, epoch: int) -> bool:
-    """Whether an object has a name of that generation, and of that epoch unless it is -1.
+def _later(objects: Objects, options: S3Options, past: Past) -> list[Position]:
+    """Decisions of a lost time line, by the names of their objects.
 
     Not told where names begin with what differs: ``partitionby``, or another template of ``filename``.
     """
     if options.partitionby or "{" in options.filename:
-        return False
-    number = f"{epoch}-" if epoch >= 0 else ""
-    name = f"{options.filename}.{job_text(past.job)}-{past.register}-{generation}-{number}"
-    objects_seen = islice(objects.list(options.path.key(name)), _LOOKED_AT)
-    names = (FileName.parse(listed.key.rpartition("/")[2]) for listed in objects_seen)
-    return any(name is not None and (epoch < 0 or not name.by_manifest) for name in names)
+        return []
+    generation, epoch = past.decided
+    lead = options.path.key(f"{options.filename}.{job_text(past.job)}-{past.register}-")
+    listed = islice(objects.list(f"{lead}{generation}-{epoch + 1}-"), _LOOKED_AT)
+    names = (FileName.parse(entry.key.rpartition("/")[2]) for entry in listed)
+    later = []
+    if any(name is not None and not name.by_manifest for name in names):
+        later.append((generation, epoch + 1))
+    # Of any later generation: runs that wrote nothing may lie between.
+    seen = [int(text) for text in objects.between(lead, "-") if text.isdecimal()]
+    if max(seen, default=0) > generation:
+        later.append((max(seen), -1))
+    return later

@@ -84,6 +84,16 @@ def takes_a_lost_register_for_one_that_lists_nothing(plant: Plant) -> None:
     plant(IdempotentCommitter, "_kept", kept)
 
 
+def looks_for_the_next_generation_only(plant: Plant) -> None:
+    """As every release did; the register goes back to generation 1, and the runs after it were idle."""
+    right = Objects.between
+
+    def between(self: Objects, prefix: str, end: str) -> list[str]:
+        return [text for text in right(self, prefix, end) if text in ("1", "2")]
+
+    plant(Objects, "between", between)
+
+
 BUGS: Mapping[str, tuple[Bug, Sequence[str], str]] = {
     "completes too early": (completes_too_early, ["2pc"], "rows_are_invisible_until_commit"),
     "takes what is gone for committed": (
@@ -110,6 +120,11 @@ BUGS: Mapping[str, tuple[Bug, Sequence[str], str]] = {
         takes_a_lost_register_for_one_that_lists_nothing,
         ["idempotent"],
         "a_sweep_whose_register_is_lost_keeps_what_it_committed",
+    ),
+    "looks for the next generation only": (
+        looks_for_the_next_generation_only,
+        ["2pc", "wal"],
+        "a_register_that_went_back_with_its_checkpoint_is_told_by_the_target",
     ),
 }
 """Each bug, the protocols that it is in, and the rule that finds it."""
