@@ -115,6 +115,9 @@ class DeltaLog:
                     mode="error",
                     partition_by=list(partitions),
                     storage_options=self._storage(),
+                    # After a conflict the library would write its own metadata, with another id,
+                    # over the table that somebody else has just made.
+                    commit_properties=CommitProperties(max_commit_retries=0),
                 )
             except DeltaError:
                 if self.load() is None:

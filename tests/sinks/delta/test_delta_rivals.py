@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pyarrow as pa
@@ -11,11 +13,12 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from abs_clients.delta.log import DeltaSnapshot
+from abs_clients.delta import log
+from abs_clients.delta.log import DeltaLog, DeltaSnapshot
 from abs_core.errors import HandleLostError, IdentityError, SchemaError
 from abs_core.model import Committable, Outcome
 from abs_services import S3Service
-from abs_testing import Row
+from abs_testing import SCHEMA, Row
 from abs_testing.case import JOB, Case
 from abs_testing.cuts import Cut
 from tests.planted import planted
@@ -217,3 +220,32 @@ def test_a_decision_that_the_table_never_takes_can_be_given_up_as_a_whole(
     case.sink().committer().commit(decision.committables)
     case.run().epoch(1, RIGHT)
     case.holds(RIGHT, [(100, "foreign")], when="after the decision was given up")
+
+
+def made_at_once(folder: Path) -> None:
+    """Four processes make one table, several times over: each sees the same one afterwards."""
+    for number in range(12):
+        meeting = Barrier(4)
+
+        def make(number: int = number, meeting: Barrier = meeting) -> str:
+            table = DeltaLog(str(folder / str(number)), None)
+            meeting.wait()
+            table.create(SCHEMA, [])
+            snapshot = table.load()
+            assert snapshot is not None
+            return snapshot.id
+
+        with ThreadPoolExecutor(4) as pool:
+            seen = {each.result() for each in [pool.submit(make) for _ in range(4)]}
+        versions = list((folder / str(number) / "_delta_log").glob("*.json"))
+        assert len(seen) == len(versions) == 1, f"a table made at once has {len(versions)} versions"
+
+
+def test_a_table_that_several_make_at_once_is_made_once(tmp_path: Path) -> None:
+    """The second one's metadata would be another table's: no job that knows the first could go on."""
+    made_at_once(tmp_path)
+
+
+def test_a_library_that_makes_a_table_anew_after_a_conflict_is_found(tmp_path: Path) -> None:
+    with planted((log, "CommitProperties", lambda **_: None), match="versions"):
+        made_at_once(tmp_path)
