@@ -107,6 +107,13 @@ def replay(
     unchanged: Annotated[str | None, _AS_IN_JOB] = None,
     stateschema: Schema = None,
     *,
+    refused_by: Annotated[
+        str | None,
+        typer.Option(
+            help="What the letters say that they were refused by (sink), if their rows go to another "
+            "target: a table that has another name by now."
+        ),
+    ] = None,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
@@ -130,7 +137,7 @@ def replay(
         stateschema=stateschema,
     )
     confirm(f"write {len(set(ids))} rows to {dbtable or 'their target'}?", yes=yes)
-    rows = kept.replay(sorted(set(ids)))
+    rows = kept.replay(sorted(set(ids)), refused_by)
     if as_json:
         print_json({"did": "replayed", "rows": rows})
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -199,13 +199,44 @@ def _replayed_into_one(harness: Buried) -> None:
     assert len(harness.read()) == 6
 
 
-def test_letters_of_two_tables_are_not_replayed_into_one(harness: Buried) -> None:
-    _replayed_into_one(harness)
+def _replayed_into_another(harness: Buried) -> None:
+    """Letters of one table are replayed into another one, also after it got the other's name."""
+    table, other = harness.table, f"other_{harness.table}"
+    harness.db.execute(
+        f"alter table {table} drop constraint c; create table {other} (like {table})"
+    )
+    where = ("--deadletter", harness.dead, "--stateschema", harness.schema)
+    listed = json.loads(_abs(harness, "deadletters", "list", *where, "--json")[1])
+    (bad,) = (str(one["id"]) for one in listed if one["code"] == "23514")
+    replay = ("deadletters", "replay", bad, *where, "--dbtable", other, "--yes")
+    refused = abs_(*replay, "--url", harness.url).exception
+    written = harness.db.execute(f"select * from {other}").fetchall()
+    harness.db.execute(f"drop table {other}; alter table {table} rename to {other}")
+    assert not written, "a row of the one table is in the other"
+    assert isinstance(refused, OptionError)
+    assert f"refused by public.{table} (the first is {bad}), not by public.{other}" in refused.what
+    wrong = abs_(*replay, "--refused-by", "public.third", "--url", harness.url).exception
+    assert isinstance(wrong, OptionError)
+    consent = re.findall(r"--refused-by \S+(?=\.$)", refused.remedy)[0].split()
+    assert _abs(harness, *replay, *consent) == (0, "1 dead letters replayed\n")
+    harness.db.execute(f"alter table {other} rename to {table}")
+    assert sorted(harness.read()) == [*rows(0, 5), (7, "bad")]
 
 
-def test_letters_of_two_tables_that_are_replayed_into_one_are_found(harness: Buried) -> None:
-    with planted((replay_module, "of_one_sink", lambda letters: letters), match="of the other"):
-        _replayed_into_one(harness)
+@pytest.mark.parametrize("check", [_replayed_into_one, _replayed_into_another])
+def test_letters_are_not_replayed_into_the_table_of_another(
+    harness: Buried, check: Callable[[Buried], None]
+) -> None:
+    check(harness)
+
+
+@pytest.mark.parametrize("check", [_replayed_into_one, _replayed_into_another])
+def test_letters_that_are_replayed_into_the_table_of_another_are_found(
+    harness: Buried, check: Callable[[Buried], None]
+) -> None:
+    bug = replay_module, "of_target", lambda letters, *_: letters
+    with planted(bug, match="is in th(is|e other)"):
+        check(harness)
 
 
 @pytest.mark.parametrize(

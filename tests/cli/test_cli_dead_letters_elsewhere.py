@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -16,6 +17,7 @@ from confluent_kafka.cimpl import NewPartitions
 
 from abs_clients.s3.objects import Objects
 from abs_core.contracts import Task
+from abs_core.errors import OptionError
 from abs_core.model import Wrote, job_key
 from abs_services import KafkaService, S3Service
 from abs_services.registry import StandIn
@@ -53,6 +55,15 @@ def audited(folder: Path, given: Sequence[Mapping[str, object]], *actual: str) -
     return _abs("audit", "--expected", str(folder / "given.json"), "--actual", *actual)
 
 
+def elsewhere(sink: str, replay: Sequence[str]) -> None:
+    """A replay to another target than the letters' is refused, and done as the error says."""
+    refused = abs_(*replay, "--yes").exception
+    assert isinstance(refused, OptionError)
+    assert f"The letters were refused by {sink} " in refused.what
+    consent = re.findall(r"--refused-by \S+(?=\.$)", refused.remedy)[0].split()
+    assert _abs(*replay, "--yes", *consent) == (0, "1 dead letters replayed\n")
+
+
 def test_letters_of_a_topic_are_listed_shown_replayed_and_audited(
     kafka: KafkaService, tmp_path: Path
 ) -> None:
@@ -83,6 +94,12 @@ def test_letters_of_a_topic_are_listed_shown_replayed_and_audited(
         assert (code, report["missing"], report["unexpected"]) == (1, 0, 0)
         assert len(report["left_behind"]["unchecked"]) == len(others)
         assert _abs("deadletters", "show", "9:9", *where)[0] == 1
+        other = f"{harness.topic}-other"
+        make_topic(harness.options.kafka, other, partitions=kafka_buried.NOWHERE + 1)
+        elsewhere(harness.topic, ("deadletters", "replay", ids[1], *where, "--topic", other))
+        assert len(messages({"bootstrap.servers": harness.bootstrap}, other)) == 1
+        assert ids[1] not in listed(*where)
+        delete_topics(harness.options.kafka, [other])
         case.close()
 
 
@@ -176,8 +193,12 @@ def test_letters_of_a_folder_are_listed_shown_replayed_and_audited(
         unnamed = ("--url", url(), "--deadletter", harness.dead)
         assert _abs("deadletters", "replay", *ids, *unnamed, "--yes")[0] == 1
         parquet = ("--url", url(fileFormat="parquet"), "--deadletter", harness.dead)
+        other = f"{harness.path}-other?{urlencode({**server, 'fileformat': 'parquet'})}"
+        moved = ("deadletters", "replay", ids[0], "--url", other, "--deadletter", harness.dead)
+        elsewhere(str(harness.path), moved)
+        assert listed(*where) == ids[1:]
         again = ("deadletters", "replay", *ids, *parquet, "--yes")
-        assert _abs(*again) == (0, "2 dead letters replayed\n")
+        assert _abs(*again) == (0, "1 dead letters replayed\n")
         assert _abs(*again) == (0, "0 dead letters replayed\n")
         assert listed(*where) == []
 

@@ -172,7 +172,7 @@ class Read(AppendedLetters):
     def _sink(self, schema: pa.Schema, written: Mapping[str, str]) -> BuryingSink:
         raise NotImplementedError
 
-    _place = "topic dead"
+    _place, _target = "topic dead", "x"
 
 
 def test_what_is_no_letter_is_named_among_the_others() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from shlex import quote
 from typing import Any
 
 import pyarrow as pa
@@ -45,12 +46,18 @@ def readable(letters: Sequence[dict[str, Any]]) -> tuple[list[Group], dict[Any, 
     return groups, unread
 
 
-def of_one_sink(letters: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
-    """The letters themselves, which one call can write to one target.
+def of_target(
+    letters: Sequence[dict[str, Any]], target: Callable[[], str], refused_by: str | None
+) -> Sequence[dict[str, Any]]:
+    """The letters themselves, which were refused by the target that their rows are written to.
+
+    Args:
+        target: what its dead letters have in the field ``sink``.
+        refused_by: what these have there, where the user consents to write them elsewhere.
 
     Raises:
-        OptionError: they are of several sinks: rows of one would be written to the target of another,
-            and its letters marked as replayed.
+        OptionError: they are of several sinks, or of another one: its rows would be written to this
+            target, and its letters marked as replayed.
     """
     by_sink: dict[str, list[str]] = {}
     for letter in letters:
@@ -66,6 +73,15 @@ def of_one_sink(letters: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
             "Nothing was written.",
             remedy="replay those of each sink by a call of its own, which names its target.",
         )
+    for sink, ids in by_sink.items():
+        if sink != (wanted := refused_by or target()):
+            raise OptionError(
+                f"The letters were refused by {sink} (the first is {ids[0]}), not by {wanted}. Nothing "
+                "was written.",
+                remedy="name the target that they were refused by; or, if their rows belong to the one "
+                "that is named (a table has another name by now), consent: add --refused-by "
+                f"{quote(sink)}.",
+            )
     return letters
 
 
@@ -108,13 +124,17 @@ class KeptLetters(ABC):
         """These with their rows."""
 
     @abstractmethod
-    def replay(self, ids: Sequence[int | str]) -> int:
+    def replay(self, ids: Sequence[int | str], refused_by: str | None = None) -> int:
         """Write the rows of these through the sink and mark them; how many were not yet.
 
         Exactly once: rows and marks are under one decision.
 
+        Args:
+            refused_by: the field ``sink`` of these, if another target refused them: consent to write
+                them to this one.
+
         Raises:
-            OptionError: they are of several sinks.
+            OptionError: they are of several sinks, or of another target's.
             DataError, TargetError: a row is refused again; of those with its columns nothing is
                 written, nothing marked. Or rows cannot be read: it names them; the others are written.
         """

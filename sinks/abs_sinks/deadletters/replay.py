@@ -22,7 +22,7 @@ from abs_core.errors import ContentionError, OptionError
 from abs_core.model import JobState, Wrote, job_key
 from abs_core.protocol import RunIdentity, Skip
 from abs_sinks.deadletters.letter import LETTERS, LISTED, changes_of, written_as
-from abs_sinks.deadletters.place import KeptLetters, of_one_sink, readable, tell_unread
+from abs_sinks.deadletters.place import KeptLetters, of_target, readable, tell_unread
 from abs_sinks.deadletters.writer import BuryingWriter
 
 REPLAYED = "replayed"
@@ -68,6 +68,11 @@ class AppendedLetters(KeptLetters):
 
     @property
     @abstractmethod
+    def _target(self) -> str:
+        """What letters of rows that the sink refuses have in the field ``sink``."""
+
+    @property
+    @abstractmethod
     def _place(self) -> str:
         """Where the letters are, for errors."""
 
@@ -86,8 +91,9 @@ class AppendedLetters(KeptLetters):
         wanted = set(map(str, ids))
         return [letter for letter in self._letters() if letter["id"] in wanted]
 
-    def replay(self, ids: Sequence[int | str]) -> int:
-        groups, unread = readable(of_one_sink(self._waiting(ids)))
+    def replay(self, ids: Sequence[int | str], refused_by: str | None = None) -> int:
+        waiting = of_target(self._waiting(ids), lambda: self._target, refused_by)
+        groups, unread = readable(waiting)
         for letters, _ in groups:
             if changes_of(letters[0]["schema"]):
                 raise OptionError(

@@ -38,6 +38,10 @@ class KafkaLetters(AppendedLetters):
         self._topic = options.letters
 
     @property
+    def _target(self) -> str:
+        return self._options.topic or "*"
+
+    @property
     def _place(self) -> str:
         return f"topic {self._topic}"
 

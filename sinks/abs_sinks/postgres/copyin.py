@@ -171,7 +171,7 @@ class CopyWriter(CountingWriter):
         """Keep what another sink gets, until the batch is written."""
         plan, key = target.plan, shown_key(target.plan, target.key)
         written = self.table.options.written
-        rows = letters.rows_of(part, bad, self._task, sink_of(plan), key, written)
+        rows = letters.rows_of(part, bad, self._task, sink_of(plan.table), key, written)
         is_elsewhere = self.number in self._elsewhere
         letters.give(rows, self._waiting.append if is_elsewhere else None)
         self._rows -= rows.num_rows

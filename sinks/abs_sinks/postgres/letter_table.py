@@ -21,6 +21,7 @@ from abs_core.errors import RefusedError, SchemaError
 from abs_core.model import HandleName
 from abs_sinks.deadletters.letter import OF_ROW, SHAPE, DeadLetter, Field, Shown, schema_text
 from abs_sinks.postgres.columns.plan import CopyPlan
+from abs_sinks.postgres.columns.table import CatalogTable
 from abs_sinks.postgres.options import PostgresOptions
 
 _TYPES = {
@@ -114,7 +115,7 @@ def moving(
         table=options.letters.identifier,
         written=columns_of(_WRITTEN),
         job=handle.job,
-        sink=sink_of(plan),
+        sink=sink_of(plan.table),
         epoch=handle.epoch,
         staged=columns_of(STAGED),
         schema=schema_text(plan.schema, options.written),
@@ -141,7 +142,7 @@ def write(
     statement = sql.SQL("copy {} ({}) from stdin").format(
         options.letters.identifier, columns_of(_WRITTEN)
     )
-    place = (handle.job, sink_of(plan), handle.epoch)
+    place = (handle.job, sink_of(plan.table), handle.epoch)
     schema = schema_text(plan.schema, options.written)
     rows = [(*place, *astuple(letter), schema) for letter in letters]
     kept = _copied(connection, statement, rows)
@@ -195,6 +196,6 @@ def ddl(name: TableName) -> str:
     return " ".join(sql.SQL(_CREATE).format(name.identifier).as_string().split()) + ";"
 
 
-def sink_of(plan: CopyPlan) -> str:
+def sink_of(table: CatalogTable) -> str:
     """What a dead letter says that it was refused by."""
-    return f"{plan.table.schema}.{plan.table.name}"
+    return f"{table.schema}.{table.name}"

@@ -24,7 +24,7 @@ from abs_core.errors import DataError, OptionError, RefusedError
 from abs_core.model import Wrote, job_key
 from abs_core.protocol import RunIdentity, Skip
 from abs_sinks.deadletters.letter import LISTED, changes_of, schema_of
-from abs_sinks.deadletters.place import KeptLetters, of_one_sink, readable, tell_unread
+from abs_sinks.deadletters.place import KeptLetters, of_target, readable, tell_unread
 from abs_sinks.postgres import letter_table
 from abs_sinks.postgres.apply.positions import agreed_in, positions_of
 from abs_sinks.postgres.apply.target import SinkTable, SinkTables
@@ -71,9 +71,9 @@ class PostgresLetters(KeptLetters):
         fields = f'{_FIELDS}, "row"::text as "row", schema, replayed'
         return self._rows(fields, "id = any({ids}::bigint[])", ids=list(map(int, ids)))
 
-    def replay(self, ids: Sequence[int | str]) -> int:
+    def replay(self, ids: Sequence[int | str], refused_by: str | None = None) -> int:
         waiting = [one for one in self.shown(ids) if one["replayed"] is None]
-        groups, unread = readable(of_one_sink(waiting))
+        groups, unread = readable(of_target(waiting, self._target, refused_by))
         ways = [self._written_by(letters, batch) for letters, batch in groups]
         whole = [
             self._completed(letters, batch, options) if options.changes else batch
@@ -84,6 +84,11 @@ class PostgresLetters(KeptLetters):
             written += self._replay(sorted(letters, key=itemgetter("id")), batch, options)
         tell_unread(unread, written)
         return written
+
+    def _target(self) -> str:
+        """What letters of the table have in the field ``sink``."""
+        with leased(self._options.server, doing="looking at the table") as connection:
+            return letter_table.sink_of(read_table(connection, self._options.dbtable))
 
     def _written_by(
         self, letters: Sequence[dict[str, Any]], batch: pa.RecordBatch

@@ -212,6 +212,10 @@ class S3Letters(AppendedLetters):
         self._folder = options.letters
 
     @property
+    def _target(self) -> str:
+        return str(self._options.path)
+
+    @property
     def _place(self) -> str:
         return str(self._folder)
 

@@ -281,7 +281,9 @@ def replays(path: str, given: Mapping[str, str], job: str, named: str, fileforma
     run.commit(0, [Wrote(2, writer.pre_commit())])
     texts = {**given, "fileformat": fileformat, **({"protocol": named} if named else {})}
     url = f"{path}?{urlencode(texts)}"
-    kept = format_at(url).letters().at(url, dead, None, {})
+    places = format_at(url).letters()
+    assert places is not None
+    kept = places.at(url, dead, None, {})
     ids = [letter["id"] for letter in kept.found()]
     assert (kept.replay(ids), kept.replay(ids), kept.found()) == (1, 0, [])
     # A reader of another protocol than the job's is one that the user has chosen.
