@@ -242,16 +242,20 @@ class WalCommitter(Committer):
             outcomes |= dict.fromkeys((c.handle for c in unknown), Outcome.UNKNOWN)
             if not ready:
                 return outcomes
-            self._sent_to = present_ids(self._options)
+            rows = sending(self._options, self._store, ready, CrashPoint.BETWEEN_COMMITS)
             # Against the version that was read: a rival that has sent them makes it a conflict.
             swapped = self._register.swap_text(
                 ledger_key(job),
                 version,
                 to_text(done | {c.handle for c in ready}),
-                sending(self._options, self._store, ready, CrashPoint.BETWEEN_COMMITS),
+                replace(rows, send=partial(self._send_noted, rows.send)),
             )
             if not isinstance(swapped, Conflict):
                 return outcomes
+
+    def _send_noted(self, send: Send, transactions: TransactionalProducer) -> None:
+        self._sent_to = present_ids(self._options)
+        send(transactions)
 
     def _fence(self, job: str) -> None:
         """Write the ledger as it is: what read it before cannot commit, what reads it later looks."""

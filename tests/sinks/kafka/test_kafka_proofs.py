@@ -88,10 +88,17 @@ def log(tmp_path: Path) -> FolderSegments:
     return FolderSegments(tmp_path)
 
 
+@pytest.fixture
+def topic(standins: list[Broker]) -> None:
+    """A broker that has the topic of the options."""
+    standins += [Broker(["t"], ids={"t": 1})]
+
+
 def committer(log: FolderSegments) -> WalCommitter:
     return WalCommitter(OPTIONS, log)
 
 
+@pytest.mark.usefixtures("topic")
 def test_what_the_ledger_names_is_not_sent_again(log: FolderSegments) -> None:
     done, new = written(log, 0), written(log, 1)
     cell = Ledger([done.handle])
@@ -102,6 +109,7 @@ def test_what_the_ledger_names_is_not_sent_again(log: FolderSegments) -> None:
     assert log.list("job") == []
 
 
+@pytest.mark.usefixtures("topic")
 def test_what_another_has_sent_meanwhile_is_not_sent_again(log: FolderSegments) -> None:
     first, second = written(log, 0), written(log, 1)
     cell = Ledger()
@@ -111,6 +119,7 @@ def test_what_another_has_sent_meanwhile_is_not_sent_again(log: FolderSegments) 
     assert cell.sent_epochs == [[1]]
 
 
+@pytest.mark.usefixtures("topic")
 def test_a_segment_that_is_gone_is_committed_by_the_ledger_alone(log: FolderSegments) -> None:
     done, unknown, whole = (written(log, epoch) for epoch in range(3))
     log.delete([done.handle, unknown.handle])
@@ -122,6 +131,7 @@ def test_a_segment_that_is_gone_is_committed_by_the_ledger_alone(log: FolderSegm
     assert [found[c.handle] for c in given] == [*expected[:2], Outcome.COMMITTED]
 
 
+@pytest.mark.usefixtures("topic")
 def test_a_segment_that_is_not_sealed_stays_beside_one_that_is_committed(
     log: FolderSegments, tmp_path: Path
 ) -> None:
