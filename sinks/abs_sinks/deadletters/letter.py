@@ -46,10 +46,10 @@ SHAPE = (
 )
 """All that is kept of a dead letter. Places keep it for long: fields may only be added."""
 
-LETTERS = pa.schema([pa.field(each.name, each.type, not each.needed) for each in SHAPE])
+LETTERS = pa.schema([pa.field(field.name, field.type, not field.needed) for field in SHAPE])
 """The columns of dead letters as rows."""
 
-LISTED = tuple(each.name for each in SHAPE if each.name not in ("row", "schema"))
+LISTED = tuple(field.name for field in SHAPE if field.name not in ("row", "schema"))
 """What a list shows of a letter: nothing that may be personal but the key."""
 
 

@@ -35,7 +35,7 @@ class LetterTopics(LetterPlaces):
         from abs_clients.kafka.settings import lines_of
         from abs_sinks.kafka.replay import KafkaLetters
 
-        texts = {**FORMAT._given(url, table), **more, "deadletter": deadletter}
+        texts = {**FORMAT._texts_at(url, table), **more, "deadletter": deadletter}
         config = dict(parse_qsl(parts_of(url).query)).get("config")
         lines = {} if config is None else lines_of(Path(config))
         # How to log in at the registry, which letters do not tell; where it is, they do.
@@ -104,7 +104,7 @@ class KafkaFormat(SinkFormat):
 
     def at(self, url: str, table: str | None = None, stateschema: str = "abs") -> KafkaOptions:
         """See ``SinkFormat``; ``table`` is the topic of the data."""
-        return self.parse(self._given(url, table))
+        return self.parse(self._texts_at(url, table))
 
     def letters(self) -> LetterTopics:
         return LetterTopics()
@@ -112,7 +112,7 @@ class KafkaFormat(SinkFormat):
     def attempts(self) -> SideTopics:
         return SideTopics()
 
-    def _given(self, url: str, table: str | None) -> dict[str, str]:
+    def _texts_at(self, url: str, table: str | None) -> dict[str, str]:
         from abs_clients.kafka.settings import from_file
 
         parts = parts_of(url)

@@ -54,7 +54,7 @@ class PostgresLetters(KeptLetters):
     def __init__(self, options: PostgresOptions, texts: Mapping[str, str] | None = None) -> None:
         assert options.letters is not None
         self._options = options
-        self._given = texts
+        self._texts = texts
         self._name: TableName = options.letters
 
     def found(
@@ -98,7 +98,7 @@ class PostgresLetters(KeptLetters):
         Raises:
             OptionError: the rows are changes, and would be written as if they were none.
         """
-        written, overrides = changes_of(letters[0]["schema"]), self._given
+        written, overrides = changes_of(letters[0]["schema"]), self._texts
         if written and overrides is not None and overrides.get("write", "changes") == "changes":
             return PostgresOptions.parse({**written, **overrides})
         options = self._options if overrides is None else PostgresOptions.parse(overrides)

@@ -31,7 +31,7 @@ class LetterFolders(LetterPlaces):
         """See ``LetterPlaces``; the URL says where rows are written again."""
         from abs_sinks.s3.sink import S3Letters
 
-        texts = {**FORMAT._given(url), **more, "deadletter": deadletter}
+        texts = {**FORMAT._texts_at(url), **more, "deadletter": deadletter}
         options = FORMAT.parse(texts)
         # Users write names in any case, letters in lower case.
         return S3Letters(options, {name.lower(): text for name, text in texts.items()})
@@ -66,12 +66,12 @@ class S3Format(SinkFormat):
         return "path" in options and not options["path"].strip().startswith(("/", "file:"))
 
     def at(self, url: str, table: str | None = None, stateschema: str = "abs") -> S3Options:
-        return self.parse(self._given(url))
+        return self.parse(self._texts_at(url))
 
     def letters(self) -> LetterFolders:
         return LetterFolders()
 
-    def _given(self, url: str) -> dict[str, str]:
+    def _texts_at(self, url: str) -> dict[str, str]:
         path, _, query = url.partition("?")
         return {**dict(parse_qsl(query)), "path": path}
 

@@ -183,7 +183,7 @@ def refusing(connection: Connection[Any], *parts: Part) -> Iterator[bool]:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RefusedRows:
     """Refused rows of one relation with ``STAGED``."""
 
     plan: CopyPlan
@@ -192,7 +192,7 @@ class Found:
     """Table, ctid, code, message, column."""
 
 
-def mark(connection: Connection[Any], table: sql.Identifier, refused: Found) -> int:
+def mark(connection: Connection[Any], table: sql.Identifier, refused: RefusedRows) -> int:
     """Make these rows of a staging table dead letters; how many there were."""
     if not refused.rows:
         return 0

@@ -20,7 +20,7 @@ from abs_sinks.postgres.apply.target import Part, ResolvedTable
 from abs_sinks.postgres.letter_table import shown
 from abs_sinks.postgres.letters.dead_search import Refusal, TooManyDead, find_dead
 from abs_sinks.postgres.letters.refused_rows import (
-    Found,
+    RefusedRows,
     mark,
     most_dead,
     too_many,
@@ -78,7 +78,7 @@ def refused_of(
     connection: Connection[Any],
     shares: Sequence[StagedShare],
     naming: Callable[[str], sql.Identifier],
-) -> list[Found]:
+) -> list[RefusedRows]:
     """The dead rows of each share, in a transaction to be rolled back. Raises as ``mark_refused``.
 
     Args:
@@ -105,10 +105,10 @@ def refused_of(
     return refused
 
 
-def _ill_formed(connection: Connection[Any], share: StagedShare) -> Found:
+def _ill_formed(connection: Connection[Any], share: StagedShare) -> RefusedRows:
     """The changes with a problem of their own; they are marked."""
     options, target = share.options, share.target
-    refused = Found(target.plan, shown(options, target.plan, target.key), [])
+    refused = RefusedRows(target.plan, shown(options, target.plan, target.key), [])
     if options.letters is None:
         return refused
     at = sql.SQL('tableoid::oid as "abs:table", ctid as "abs:ctid", ')
