@@ -55,6 +55,7 @@ def reset(
     )
     _tell_what_stays([job_state])
     confirm(asked, yes=yes)
+    state.check_same(job_state)
     with noted("reset", job, state.url):
         state.give_up(job_state)
         committer = state.committer(job_state, leave=True)
@@ -109,6 +110,8 @@ def remove(
     rows = f" has committed {done(registers[0])} to {registers[0].target}" if registers else ""
     _tell_what_stays(registers)
     confirm(f"{asked}{rows}. Remove it{gone}?", yes=yes)
+    for register in registers:
+        state.check_same(register)
     printed: set[str] = set()
     frontier: int | None = None
     with noted("remove", job, state.url):

@@ -26,7 +26,7 @@ from abs_cli.output import (
 from abs_cli.repair import repair
 from abs_cli.sites import Job, Registers, Schema, Sinks, Site, Url
 from abs_cli.trail import noted
-from abs_core.errors import ConfigError, ContentionError, ProtocolError
+from abs_core.errors import ConfigError, ProtocolError
 from abs_core.model import NOWHERE, JobState, job_key
 
 if TYPE_CHECKING:
@@ -154,13 +154,7 @@ def retire(
             soft_wrap=True,
         )
     confirm(_what_is_forgotten(job, kept), yes=yes)
-    if state.of(job) != kept:
-        raise ContentionError(
-            "The job's register has changed while you were asked: the job is running, or another "
-            "command acts on it.",
-            job=job,
-            remedy="stop the job, then run the command again.",
-        )
+    state.check_same(kept)
     name, _, token = job.partition("@")
     if token:
         if refused := tokens.retire(state.register, name, [token]):

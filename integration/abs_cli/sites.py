@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from abs_cli.sinksfile import FiledSink, SinksFile
-from abs_core.errors import ConfigError, OptionError
+from abs_core.errors import ConfigError, ContentionError, OptionError
 from abs_core.events import Observer, ignore
 from abs_core.model import AND, Committable, JobState, NamedSink
 from abs_core.protocol import RunIdentity
@@ -173,6 +173,16 @@ class Registers:
         if stored is None:
             raise self.unknown(job)
         return stored
+
+    def check_same(self, asked: JobState) -> None:
+        """Raise ContentionError if a register has changed since a person was asked about it."""
+        if self.of(asked.job) != asked:
+            raise ContentionError(
+                "The job's register has changed while you were asked: the job is running, or another "
+                "command acts on it.",
+                job=asked.job,
+                remedy="stop the job, then run the command again.",
+            )
 
     def unknown(self, job: str) -> ConfigError:
         """The error for a job without a register here; it names those that have one.

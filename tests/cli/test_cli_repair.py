@@ -347,6 +347,9 @@ def test_one_of_several_targets_is_repaired_alone(tmp_path: Path) -> None:
     ]
     file.write_text(f'job = "{JOB}"\nregister = "here"\n' + "\n".join(told))
     command = ("register", "repair", JOB, "--sinks", file, "--epochs", "1", "--sink", "there")
+    unnamed = abs_(*command[:-2]).exception
+    assert isinstance(unnamed, ConfigError)
+    assert "writes to 2 sinks: here, there" in unnamed.what
     [lost] = json.loads(abs_prints(0, *command, "--json"))
     assert (lost["rows"], lost["token"].endswith("-there")) == (4, True)
     with Case(tables["there"]) as case:
