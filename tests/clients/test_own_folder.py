@@ -139,6 +139,7 @@ ALLOWED = {
     "clients/abs_clients/ownfolder.py": "the function itself",
     "sinks/abs_sinks/s3/taskfiles.py": "names the folder in a message",
     "sinks/abs_sinks/s3/segments.py": "names the folder in a message",
+    "integration/abs_audit/s3.py": "names the folder in a message",
     "integration/abs_audit/workspace.py": "names the folder in a message",
     "tools/abs_demo/job.py": "names a folder of its own to a job as its temporary one",
     "tools/abs_services/paths.py": "names the folder in a message",
