@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+FOLDER_MARKERS = ("/", "_$folder$")
+"""How a key ends that stands for a folder: consoles, EMR, Glue and old Hadoop clients make such."""
+
 
 def is_hidden(name: str) -> bool:
     """Whether Spark skips files and folders of this name."""

@@ -23,7 +23,7 @@ from abs_audit.families import Type
 from abs_audit.files import Copy, Files, endings, folders_of
 from abs_audit.locate import without_table
 from abs_audit.report import LeftBehind, Pending
-from abs_clients.hidden import is_hidden
+from abs_clients.hidden import FOLDER_MARKERS, is_hidden
 from abs_clients.s3.errors import code_of, to_abs_error
 from abs_clients.s3.location import Location
 from abs_clients.s3.objects import OBJECTS, UPLOADS, pages
@@ -245,7 +245,7 @@ class S3Files(Relation):
 
     def _hidden(self, key: str) -> bool:
         parts = key.removeprefix(self._folder).split("/")
-        return key.endswith("/") or any(map(is_hidden, parts))
+        return key.endswith(FOLDER_MARKERS) or any(map(is_hidden, parts))
 
     def _client(self) -> Any:
         style = {"addressing_style": "path"} if self.endpoint else {}

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from abs_clients.hidden import FOLDER_MARKERS
 from abs_clients.s3.objects import Head, Listed, Objects
 from abs_clients.s3.server import Bucket
 from abs_core.errors import RefusedError, UnavailableError
@@ -61,7 +62,7 @@ class S3Store:
     def _list(self, prefix: str) -> Iterator[Found]:
         for listed in Objects(self.bucket).list(prefix):
             # Kept as listed: ``a//b`` and ``a/b`` are two objects.
-            if not listed.key.endswith("/"):  # consoles make such objects for folders
+            if not listed.key.endswith(FOLDER_MARKERS):
                 yield _found(listed.key[len(self._folder) :], listed)
 
 

@@ -119,6 +119,20 @@ def test_the_check_finds_keys_whose_slashes_are_stripped(keys: Keys) -> None:
         rows(made, made.initial())
 
 
+MARKERS = ("a/", "a/b/", "a_$folder$", "a/b_$folder$", "a/k=1_$folder$", "a/k=1/c_$folder$")
+
+
+@pytest.mark.parametrize("path", ["a", "a*"])
+def test_objects_that_stand_for_folders_are_no_files(path: str, keys: Keys) -> None:
+    keys.update(dict.fromkeys(MARKERS, b""))
+    keys.update({"a/x": line(1), "a/k=1/x": line(2)})
+    made = source(path, recursiveFileLookup="true")
+    assert sorted(found.pin.path[-1] for found in made._store.find()) == ["x", "x"]
+    assert rows(made, made.initial())[0] == [1, 2]
+    with planted((files_on_s3, "FOLDER_MARKERS", "/")):
+        assert sorted(found.pin.path[-1] for found in made._store.find()) == ["x", "x"]
+
+
 def test_a_prefix_that_has_nothing_is_an_error_for_a_batch_and_awaited_by_a_stream(
     keys: Keys,
 ) -> None:

@@ -359,7 +359,8 @@ _OF_CHANGES = (
     ),
     (
         "Of two different changes with one position that come in two epochs the first stays. Other "
-        "writers of the table are not asked for a position."
+        "writers of the table are not asked for a position. Positions that are text are compared as "
+        "text: 10 comes before 9."
     ),
     (
         "A source whose positions begin again lower (restored, another server) stops the query only if "
