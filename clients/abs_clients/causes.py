@@ -74,7 +74,8 @@ def name_open_files(error: AbsError, cause: BaseException | None) -> AbsError:
     For errors of a client that nobody has answered: a server's own lack of files is another.
 
     Args:
-        error: ours, with the text of the cause.
+        error: ours, with the text of the cause. No variable of the frame that raises it: each would
+            keep the other, and what has failed by it, until garbage is collected.
         cause: the client's exception; None where it gives no more than a text.
     """
     if isinstance(error, UnavailableError) and _lacks_files(error.what, cause):

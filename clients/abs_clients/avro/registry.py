@@ -184,11 +184,13 @@ class Registry:
                 "ssl",
             ):
                 raise
-            silent = UnavailableError(
-                f"The schema registry at {self._settings.url} did not answer: {doing}: {error}.",
-                remedy="check that it runs, and that every executor reaches it.",
-            )
-            raise name_open_files(silent, error) from error
+            raise name_open_files(
+                UnavailableError(
+                    f"The schema registry at {self._settings.url} did not answer: {doing}: {error}.",
+                    remedy="check that it runs, and that every executor reaches it.",
+                ),
+                error,
+            ) from error
 
     def _error(self, error: Any, doing: str, missing: str) -> AbsError:
         where = f"The schema registry at {self._settings.url}"

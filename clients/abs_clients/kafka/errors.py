@@ -152,11 +152,13 @@ def translate_errors(doing: str, who: Settings | None = None) -> Iterator[None]:
     except (BufferError, TimeoutError, OSError) as error:
         if local := local_error(error, doing, SYSTEM):
             raise local from error
-        lost = UnavailableError(
-            f"Kafka did not answer while {doing}: {type(error).__name__}: "
-            f"{without_secrets(str(error), who)}."
-        )
-        raise name_open_files(lost, error).of(SYSTEM) from error
+        raise name_open_files(
+            UnavailableError(
+                f"Kafka did not answer while {doing}: {type(error).__name__}: "
+                f"{without_secrets(str(error), who)}."
+            ),
+            error,
+        ).of(SYSTEM) from error
 
 
 def _facts(error: Any) -> tuple[int | None, str, bool]:

@@ -60,11 +60,13 @@ def fetch(pairs: Mapping[str, str]) -> tuple[str, float]:
                 f"The certificate of the token server {where} is not accepted: {error}.",
                 remedy="name the certificates of its authority: kafka.https.ca.location.",
             ).of(SYSTEM) from error
-        silent = UnavailableError(
-            f"The token server {where} does not answer: {type(error).__name__}: {error}.",
-            remedy=f"check that it is up, and check kafka.{URL}; nothing is lost.",
-        )
-        raise name_open_files(silent, error).of(SYSTEM) from error
+        raise name_open_files(
+            UnavailableError(
+                f"The token server {where} does not answer: {type(error).__name__}: {error}.",
+                remedy=f"check that it is up, and check kafka.{URL}; nothing is lost.",
+            ),
+            error,
+        ).of(SYSTEM) from error
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise RefusedError(
             f"The answer of the token server {where} holds no token with an expiry.",
