@@ -97,9 +97,10 @@ class AbsError(Exception):
         self.system = self.system or system
         return self
 
-    def by(self, operator: str, job: str) -> None:
+    def by(self, operator: str, job: str) -> Self:
         """Prefix the operator's name, and set the job if it is not set."""
         self.what, self.job = f"Operator {operator}: {self.what}", self.job or job
+        return self
 
     def __str__(self) -> str:
         named = [

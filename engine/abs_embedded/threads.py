@@ -257,11 +257,8 @@ class Execution:
             sentence = (
                 f"Its call has not returned for {self.job.hang_after:g} s, while another failed."
             )
-            error = HungError(
-                sentence, remedy="start the job again, and find out what it waits for."
-            )
-            error.by(str(task), job_key(self.job.graph.name))
-            raise error
+            remedy = "start the job again, and find out what it waits for."
+            raise HungError(sentence, remedy=remedy).by(str(task), job_key(self.job.graph.name))
 
     def _context(
         self, from_: Recovered, node: Node, task: TaskId, parts: Sequence[Part]

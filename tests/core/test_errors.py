@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import inspect
 import pickle
@@ -12,6 +13,7 @@ import pytest
 
 from abs_core import errors
 from abs_core.errors import AbsError, ConfigError, RefusedError
+from tests.raises import sources
 
 CLASSES = [
     found for _, found in inspect.getmembers(errors, inspect.isclass) if issubclass(found, AbsError)
@@ -91,3 +93,41 @@ def test_an_error_says_where_it_happened_also_after_a_journey() -> None:
     error.at("on executor host-4")  # whoever passes it on does not know better
     for one in (error, pickle.loads(pickle.dumps(error))):
         assert str(one) == "It refused. [ABS-REFUSED, job j, on executor host-3] What to do: ask."
+
+
+def kept_by_their_frame(source: str) -> list[int]:
+    """The lines that raise an error which a variable of the same function holds."""
+    lines = []
+    for function in ast.walk(ast.parse(source)):
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        nodes = [*ast.walk(function)]
+        made = {
+            target.id
+            for node in nodes
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+            for target in node.targets
+            if isinstance(target, ast.Name) and ast.unparse(node.value.func).endswith("Error")
+        }
+        lines += [
+            node.lineno
+            for node in nodes
+            if isinstance(node, ast.Raise) and node.exc is not None
+            if made & {name.id for name in ast.walk(node.exc) if isinstance(name, ast.Name)}
+        ]
+    return lines
+
+
+def test_no_error_is_kept_by_the_frame_that_raises_it() -> None:
+    """Each would keep the other, and the clients of what has failed, until garbage is collected."""
+    made = re.compile(r"^ +\w+ = [\w.]*Error\(", re.MULTILINE)
+    texts = {path: text for path, text in sources() if made.search(text)}
+    assert {
+        path: lines for path, text in texts.items() if (lines := kept_by_their_frame(text))
+    } == {}
+
+
+def test_planted_an_error_that_its_frame_keeps_is_found() -> None:
+    code = "def f():\n    lost = UnavailableError('x')\n    raise named(lost)"
+    assert kept_by_their_frame(code) == [3]
+    assert kept_by_their_frame(code.replace("raise", "return")) == []
