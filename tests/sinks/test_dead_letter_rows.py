@@ -107,6 +107,53 @@ def test_a_zero_that_loses_its_sign_is_found() -> None:
         reads_a_zero_of_the_server()
 
 
+SERVER: dict[str, tuple[pa.DataType, str, list[object]]] = {
+    "texts in jsonb[]": (
+        pa.list_(pa.string()),
+        '[{"a":1.50,"b":[1E+2,null,"x"]},"y",7]',
+        ['{"a":1.50,"b":[1E+2,null,"x"]}', "y", "7"],
+    ),
+    "texts in numeric[]": (pa.list_(pa.string()), "[1.50,null,-3]", ["1.50", None, "-3"]),
+    "durations": (
+        pa.list_(pa.duration("us")),
+        '["-26:03:04.5", "00:00:00", null, [0, 1, 2]]',
+        [
+            *(-dt.timedelta(hours=26, minutes=3, seconds=4.5), dt.timedelta(0), None),
+            dt.timedelta(days=1, microseconds=2),
+        ],
+    ),
+    "intervals": (
+        pa.list_(pa.month_day_nano_interval()),
+        '["-1 years -2 mons +3 days -04:05:06.000007", "1 mon", "00:00:00"]',
+        list(map(pa.MonthDayNano, ([-14, 3, -14_706_000_007_000], [1, 0, 0], [0, 0, 0]))),
+    ),
+    "uuids": (
+        pa.list_(pa.binary(16)),
+        '["00112233-4455-6677-8899-aabbccddeeff"]',
+        [bytes.fromhex("00112233445566778899aabbccddeeff")],
+    ),
+    "dates": (
+        pa.list_(pa.date32()),
+        '["2024-02-29T00:00:00", "2024-02-29"]',
+        [dt.date(2024, 2, 29)] * 2,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SERVER)
+def test_what_the_server_writes_of_lists_is_read_as_older_releases_kept_it(name: str) -> None:
+    kind, text, values = SERVER[name]
+    read = rows_of([f'{{"c":{text}}}'], pa.schema([("c", kind)])).column("c")
+    assert (read.type, read.to_pylist()) == (kind, [values])
+
+
+@pytest.mark.parametrize("text", ['"1 fortnight"', '"1:2"', "[1, 2]", "7"])
+def test_what_is_no_interval_is_an_error(text: str) -> None:
+    for kind in (pa.duration("us"), pa.month_day_nano_interval()):
+        with pytest.raises(CorruptionError):
+            rows_of([f'{{"c":{text}}}'], pa.schema([("c", kind)]))
+
+
 def test_columns_that_are_left_out_are_nowhere() -> None:
     shown = Shown(("number",), ("NUMBER", "text"))
     letter = dead_letters(BATCH, why_bad(BAD), shown)[0]
