@@ -360,8 +360,15 @@ class Walk:
         )
 
 
-def walked(case: Case, random: Random, steps: int = 25) -> None:
+def walked(case: Case, random: Random, *, only_moves: bool = False, steps: int = 25) -> None:
+    """Live one random history.
+
+    Args:
+        only_moves: nobody does anything but to rename and move the register of a job that writes.
+    """
     walk = Walk(case, random)
+    if only_moves:
+        walk.acts = [walk.epoch, walk.rename, walk.move, walk.again]
     for _ in range(steps):
         walk.step()
     walk.settle()
