@@ -16,12 +16,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from abs_audit import AuditSettings, Files, Report, audit
+from abs_audit import AuditSettings, Files, Report, audit, side_of
 from abs_audit.buried import WithDeadLetters
 from abs_audit.families import Family, Type
 from abs_audit.files import endings
 from abs_audit.nested import canonicaliser
-from abs_core.errors import DataError, OptionError, RefusedError, RowError, SchemaError
+from abs_core.errors import ConfigError, DataError, OptionError, RefusedError, RowError, SchemaError
+from abs_sinks.s3.door import FORMAT
+from abs_sinks.s3.options import S3Options
 from tests.audit.conftest import BY_ID
 
 TABLE = pa.table(
@@ -318,6 +320,7 @@ def test_a_fraction_beside_an_integer_column_is_not_rounded(tmp_path: Path) -> N
         ("a.json", '{"a": 1\n', DataError),
         ("a.json", '{"a": 1}{"a": 2}\n', DataError),
         ("a.json", "1\n", DataError),
+        ("a.json", '{"a": "\\ud800"}\n', DataError),
         ("a.parquet", "no parquet", DataError),
         ("a.arrow", "no arrow", DataError),
         ("a.csv.gz", "no gzip", DataError),
@@ -468,3 +471,11 @@ def test_a_target_that_cannot_list_unfinished_writes_says_so_beside_dead_letters
     report = audit(file, WithDeadLetters(file, letters, lambda sink: True), BY_ID)
     assert report.clean
     assert any("unfinished writes were not checked" in note for note in report.notes)
+
+
+def test_files_without_a_header_are_refused_by_that_name() -> None:
+    given = {"path": "s3://bucket/a", "fileformat": "csv", "region": "us-east-1"}
+    with pytest.raises(ConfigError, match="have no header, so nothing names their columns"):
+        side_of(FORMAT).of(S3Options.parse({**given, "header": "false"}))
+    for more in ({}, {"header": "true"}, {"fileformat": "json", "header": "true"}):
+        assert side_of(FORMAT).of(S3Options.parse({**given, **more})).name == "s3://bucket/a"

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from abs_audit import Files, Report, audit, relation, side_of
+from abs_audit import Files, Report, audit, relation
 from abs_audit import s3 as audit_s3
 from abs_clients.s3.objects import Objects
 from abs_core.contracts import Task
@@ -27,7 +27,6 @@ from abs_core.errors import (
 from abs_core.model import Wrote
 from abs_services import S3Service
 from abs_sinks.s3.committed import committed_files
-from abs_sinks.s3.door import FORMAT
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.sink import S3Sink
 from abs_testing.engine import Run
@@ -138,14 +137,6 @@ def test_an_object_that_is_removed_while_the_audit_reads_is_told_as_that(
     monkeypatch.setattr(boto3, "client", removing)
     with pytest.raises(UnavailableError, match=r"a\.parquet was removed while"):
         folder.audit()
-
-
-def test_files_without_a_header_are_refused_by_that_name() -> None:
-    given = {"path": "s3://bucket/a", "fileformat": "csv", "region": "us-east-1"}
-    with pytest.raises(ConfigError, match="have no header, so nothing names their columns"):
-        side_of(FORMAT).of(S3Options.parse({**given, "header": "false"}))
-    for more in ({}, {"header": "true"}, {"fileformat": "json", "header": "true"}):
-        assert side_of(FORMAT).of(S3Options.parse({**given, **more})).name == "s3://bucket/a"
 
 
 def test_missing_and_doubled_records_are_found(folder: Folder) -> None:
