@@ -85,6 +85,15 @@ def of_target(
     return letters
 
 
+def not_shown(letter: Mapping[str, Any], columns: Sequence[str], remedy: str) -> DataError:
+    """The error for a letter without these columns of its row: it would be written without them."""
+    return DataError(
+        f"Letter {letter['id']} does not show the columns {', '.join(columns)} (option "
+        "deadlettercolumns): its row would be written without them. Nothing was written.",
+        remedy=remedy,
+    )
+
+
 def tell_unread(unread: Mapping[Any, str], written: int) -> None:
     """Raise the error of a replay that left letters out, as their rows cannot be read.
 

@@ -21,8 +21,8 @@ from abs_core.coordinator import Coordinator, Report
 from abs_core.errors import ContentionError, OptionError
 from abs_core.model import JobState, Wrote, job_key
 from abs_core.protocol import RunIdentity, Skip
-from abs_sinks.deadletters.letter import LETTERS, LISTED, changes_of, written_as
-from abs_sinks.deadletters.place import KeptLetters, of_target, readable, tell_unread
+from abs_sinks.deadletters.letter import LETTERS, LISTED, changes_of, schema_of, written_as
+from abs_sinks.deadletters.place import KeptLetters, not_shown, of_target, readable, tell_unread
 from abs_sinks.deadletters.writer import BuryingWriter
 
 REPLAYED = "replayed"
@@ -94,7 +94,7 @@ class AppendedLetters(KeptLetters):
     def replay(self, ids: Sequence[int | str], refused_by: str | None = None) -> int:
         waiting = of_target(self._waiting(ids), lambda: self._target, refused_by)
         groups, unread = readable(waiting)
-        for letters, _ in groups:
+        for letters, batch in groups:
             if changes_of(letters[0]["schema"]):
                 raise OptionError(
                     f"Letter {letters[0]['id']} of {self._place} is a change: written again it would "
@@ -102,6 +102,12 @@ class AppendedLetters(KeptLetters):
                     remedy="leave such letters out of the call; see what they hold (`abs deadletters "
                     "show`), and send what still holds through the job's input, with a new position.",
                 )
+            names = schema_of(letters[0]["schema"]).names
+            if hidden := [name for name in names if name not in batch.schema.names]:
+                remedy = (
+                    "leave such letters out of the call; send their rows again from the source."
+                )
+                raise not_shown(letters[0], hidden, remedy)
         written = 0
         for letters, batch in groups:
             sink = self._sink(batch.schema, written_as(letters[0]["schema"]))

@@ -20,11 +20,11 @@ from abs_clients.postgres.name import TableName
 from abs_clients.postgres.pool import leased
 from abs_core.contracts import Task
 from abs_core.coordinator import Coordinator, Report
-from abs_core.errors import DataError, OptionError, RefusedError
+from abs_core.errors import OptionError, RefusedError
 from abs_core.model import Wrote, job_key
 from abs_core.protocol import RunIdentity, Skip
 from abs_sinks.deadletters.letter import LISTED, changes_of, schema_of
-from abs_sinks.deadletters.place import KeptLetters, of_target, readable, tell_unread
+from abs_sinks.deadletters.place import KeptLetters, not_shown, of_target, readable, tell_unread
 from abs_sinks.postgres import letter_table
 from abs_sinks.postgres.apply.positions import agreed_in, positions_of
 from abs_sinks.postgres.apply.target import SinkTable, SinkTables
@@ -76,7 +76,7 @@ class PostgresLetters(KeptLetters):
         groups, unread = readable(of_target(waiting, self._target, refused_by))
         ways = [self._written_by(letters, batch) for letters, batch in groups]
         whole = [
-            self._completed(letters, batch, options) if options.changes else batch
+            self._completed(letters, batch, options)
             for (letters, batch), options in zip(groups, ways, strict=True)
         ]
         written = 0
@@ -121,10 +121,10 @@ class PostgresLetters(KeptLetters):
     def _completed(
         self, letters: Sequence[dict[str, Any]], batch: pa.RecordBatch, options: PostgresOptions
     ) -> pa.RecordBatch:
-        """The rows with the columns that the job does not write, as NULL: its options name them.
+        """The rows; of changes with the columns that the job does not write, as NULL.
 
         Raises:
-            DataError: a column is missing that the table has: the row would keep another change's.
+            DataError: a column is missing that the table has.
         """
         schema = schema_of(letters[0]["schema"])
         missing = [field for field in schema if field.name not in batch.schema.names]
@@ -136,12 +136,10 @@ class PostgresLetters(KeptLetters):
         unwritten = [field for field in missing if alike(field.name, options.exceptcolumns)]
         hidden = [f.name for f in missing if f not in unwritten and alike(f.name, names)]
         if hidden:
-            raise DataError(
-                f"Letter {letters[0]['id']} does not show the columns {', '.join(hidden)} (option "
-                f"deadlettercolumns), which table {table.label} has: the change is not known. Nothing "
-                "was written.",
-                remedy="change such rows by hand, from their source, and set replayed.",
-            )
+            remedy = "write such rows by hand, from their source, and set replayed."
+            raise not_shown(letters[0], hidden, remedy)
+        if not options.changes:
+            return batch
         if options.schemachange == "ignore":
             roles = (*options.sequenceby, options.applyasdeletes.column, options.unchanged or "")
             unwritten = [field for field in missing if not alike(field.name, roles)]

@@ -14,7 +14,7 @@ from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.topics import topic_facts
 from abs_core.contracts import Task
 from abs_core.crash import CrashPoint
-from abs_core.errors import OptionError, RowError
+from abs_core.errors import DataError, OptionError, RowError
 from abs_core.model import Severity
 from abs_services import KafkaService
 from abs_sinks.deadletters import writer
@@ -101,13 +101,16 @@ def test_a_dead_letter_says_in_connects_words_where_it_is_from(bootstrap: str) -
         )
 
 
-def test_columns_left_out_are_not_shown(bootstrap: str) -> None:
-    with buried(bootstrap, CELLS["wal"], deadlettercolumns=("VALUE",)) as harness:
+def test_columns_left_out_are_not_shown_and_not_replayed_as_null(bootstrap: str) -> None:
+    with buried(bootstrap, CELLS["wal"], deadlettercolumns=("KEY",)) as harness:
         case = Case(harness)
         case.run().epoch(0, rows(0, 3))
         kept = KafkaLetters(harness.options)
         (letter,) = kept.shown([letter["id"] for letter in kept.found()])
-        assert json.loads(letter["row"]) == {"key": "2", "partition": 99}
+        assert json.loads(letter["row"]) == {"value": "v2", "partition": 99}
+        with pytest.raises(DataError, match="does not show the columns key"):
+            kept.replay([letter["id"]])
+        assert len(kept.found()) == 1
         case.close()
 
 

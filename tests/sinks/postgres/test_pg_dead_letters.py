@@ -17,6 +17,7 @@ from abs_core.crash import CrashPoint
 from abs_core.errors import (
     AbsError,
     ContentionError,
+    DataError,
     DeadLettersError,
     MiscountError,
     OptionError,
@@ -39,7 +40,7 @@ from abs_testing.calls import Loss
 from abs_testing.case import Case, raises, rows
 from tests import sample
 from tests.fault_proxy.postgres import LossyProxy
-from tests.planted import Bug, Plant
+from tests.planted import Bug, Plant, planted
 from tests.sinks.dead_letters import *  # noqa: F403 - the suite
 from tests.sinks.dead_letters import Opener, Way, check_lost, in_each, is_poison
 from tests.sinks.postgres.buried import Buried, buried, poisoned
@@ -238,8 +239,8 @@ def test_a_dead_letter_says_where_it_is_from(shared_database: str) -> None:
         )
 
 
-def test_columns_left_out_are_not_shown(shared_database: str) -> None:
-    with buried(shared_database, "wal-append", deadlettercolumns=("VALUE",)) as harness:
+def hidden_columns(url: str) -> None:
+    with buried(url, "wal-append", deadlettercolumns=("VALUE",)) as harness:
         harness.db.execute(f"alter table {harness.table} add check (value <> 'bad')")
         case = Case(harness)
         case.run().epoch(0, [(7, "a\0b"), (8, "bad"), *rows(0, 3)])
@@ -247,6 +248,24 @@ def test_columns_left_out_are_not_shown(shared_database: str) -> None:
         found = [json.loads(text) for (text,) in harness.db.execute(query)]
         assert found == [{"id": 7}, {"id": 8}]
         case.close()
+        harness.db.execute(
+            f"alter table {harness.table} drop constraint {harness.table}_value_check"
+        )
+        kept = PostgresLetters(harness.options)
+        with pytest.raises(DataError, match="does not show the columns value"):
+            kept.replay([letter["id"] for letter in kept.found(code="23514")])
+        assert sorted(harness.read()) == rows(0, 3)
+        assert len(kept.found()) == 2
+
+
+def test_columns_left_out_are_not_shown_and_not_replayed_as_null(shared_database: str) -> None:
+    hidden_columns(shared_database)
+
+
+def test_a_replay_that_writes_null_for_what_is_hidden_is_found(shared_database: str) -> None:
+    bug = PostgresLetters, "_completed", lambda self, letters, batch, options: batch
+    with planted(bug, by=pytest.fail.Exception, match="DID NOT RAISE"):
+        hidden_columns(shared_database)
 
 
 def test_the_limit_counts_the_last_epochs(shared_database: str) -> None:

@@ -247,9 +247,9 @@ def test_the_check_finds_a_replay_that_asks_for_no_position(shared_database: str
     plain = {"write": "upsert", "key": "id", "orderby": "at", "schemachange": "ignore"}
 
     def as_rows(self: PostgresLetters, letters: Any, _: object) -> PostgresOptions:
-        assert self._given is not None
+        assert self._texts is not None
         state = written_as(letters[0]["schema"])["stateschema"]
-        return PostgresOptions.parse({**self._given, **plain, "stateschema": state})
+        return PostgresOptions.parse({**self._texts, **plain, "stateschema": state})
 
     with planted((PostgresLetters, "_written_by", as_rows)):
         for number in range(5):
