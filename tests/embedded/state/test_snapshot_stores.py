@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from abs_core.errors import CorruptionError, RefusedError, UnavailableError
+from abs_core.errors import CorruptionError, RefusedError
 from abs_embedded.state import local_store
 from abs_embedded.state.contracts import SnapshotStore
 from abs_embedded.state.local_store import LocalSnapshotStore
@@ -116,7 +116,7 @@ def test_a_folder_that_cannot_be_used_is_a_clear_error(
         raise PermissionError(1, "Operation not permitted")
 
     (tmp_path / "file").touch()
-    with pytest.raises(UnavailableError, match="Not a directory"):
+    with pytest.raises(RefusedError, match="Not a directory"):
         LocalSnapshotStore(tmp_path / "file").put("1/op.0/a", b"")
     monkeypatch.setattr(os, "fsync", forbid)
     with pytest.raises(RefusedError, match="not permitted"):
