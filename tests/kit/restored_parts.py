@@ -6,7 +6,8 @@ goes back to a time of its own. Then both jobs go on. Every row is there once in
 tells, before anything is written, that something went back. And if no job went on since, each goes on
 exactly once the newest state of all parts is there again.
 
-Not drawn, as nothing can tell it: a register and its certificate, both from before the job began.
+Not drawn, as nothing can tell it: a register and its certificate, both from before the job began; or
+both from an older time, where the engine may leave epochs out (``foreachBatch``).
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ Keep = Callable[[], Put]
 
 JOBS = ("a", "b")
 COPIED = "the register of another job"
+REGISTERS = ("register", "state", "warehouse", COPIED)
+"""How the names of parts that hold registers begin."""
 ENDS = (None, None, None, None, Cut("commit"), Cut("forget"), "not noted", "idle")
 """How an epoch ends: the process dies, or its engine does not note the epoch, or there are no rows."""
 
@@ -197,7 +200,7 @@ class History:
             if self._random.random() < 0.5:
                 kept.append(self._kept())
         newest = self._kept()
-        for name in self._random.sample(sorted(newest), self._random.choice([1, 1, 2, 2, 3])):
+        for name in self._chosen(sorted(newest)):
             time = self._random.randrange(len(kept))
             self._story.append(f"{name} goes back to time {time} of {len(kept)}")
             kept[time][name]()
@@ -226,6 +229,13 @@ class History:
                 except AbsError as error:
                     raise AssertionError(self._failed(str(error))) from error
             self._check(self._engines)
+
+    def _chosen(self, names: Sequence[str]) -> list[str]:
+        chosen = self._random.sample(names, self._random.choice([1, 1, 2, 2, 3]))
+        certificates = [name for name in chosen if name.startswith("certificate")]
+        if self._gaps and any(name.startswith(REGISTERS) for name in chosen):
+            return [name for name in chosen if name not in certificates]
+        return chosen
 
     def _epoch(self, engine: Engine, ends: Cut | str | None) -> None:
         """The next epoch of a job; raises its errors."""
