@@ -62,7 +62,7 @@ def takes_the_marks_of_a_table_for_its_log(plant: Plant) -> None:
 @pytest.mark.parametrize(
     ("bug", "name"),
     [
-        (believes_any_register, "fake"),
+        pytest.param(believes_any_register, "fake", marks=pytest.mark.campaign),
         (looks_back_at_nothing, "fake beside its register"),
         pytest.param(takes_the_marks_of_a_table_for_its_log, "delta", marks=pytest.mark.campaign),
         pytest.param(takes_the_marks_of_a_table_for_its_log, "iceberg", marks=pytest.mark.campaign),
