@@ -36,10 +36,14 @@ Foreign exceptions (a database driver's, the file system's) are mapped once, at 
 
 from __future__ import annotations
 
+import re
 from typing import Any, ClassVar, Protocol, Self
 
 MAX_LENGTH = 8000
 """Longest ``what`` of an error, in characters."""
+
+# A password may have a slash, as those of S3 do; what follows a colon and digits is a port's path.
+_LOGIN = re.compile(r"""://[^\s/?#'"@:]{0,200}(?::(?!\d+/)[^\s'"@]{0,500})?@""")
 
 
 class HandleOfEpoch(Protocol):
@@ -78,15 +82,16 @@ class AbsError(Exception):
         epoch: int | None = None,
         handle: str | HandleOfEpoch | None = None,
     ) -> None:
-        self.what = _shortened(what)
-        self.remedy = remedy
+        # Cut twice: a login that the last cut would split is hidden before.
+        self.what = _shortened(_without_logins(_shortened(what, 8 * MAX_LENGTH)))
+        self.remedy = _without_logins(remedy)
         self.job = job
         self.epoch = epoch
         self.handle = None if handle is None else str(handle)
         if handle is not None and not isinstance(handle, str):
             self.job, self.epoch = handle.job, handle.epoch
         self.place: str | None = None
-        super().__init__(what)
+        super().__init__(self.what)
 
     def at(self, place: str) -> None:
         """Set where it happened, as the end of a sentence: ``on executor host-3``."""
@@ -117,11 +122,16 @@ class AbsError(Exception):
         return _rebuild, (type(self), self.__dict__.copy())
 
 
-def _shortened(text: str) -> str:
-    """Cut the middle out of a text longer than ``MAX_LENGTH``."""
-    if len(text) <= MAX_LENGTH:
+def _without_logins(text: str) -> str:
+    """The text without user and password of the URLs in it (I9); a path keeps its ``@``."""
+    return _LOGIN.sub("://***@", text)
+
+
+def _shortened(text: str, most: int = MAX_LENGTH) -> str:
+    """Cut the middle out of a text that is longer."""
+    if len(text) <= most:
         return text
-    return f"{text[: MAX_LENGTH // 2]} ... {text[-MAX_LENGTH // 4 :]}"
+    return f"{text[: most // 2]} ... {text[-most // 4 :]}"
 
 
 def _rebuild(cls: type[AbsError], fields: dict[str, Any]) -> AbsError:
