@@ -21,7 +21,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from abs_clients.arrow import cast_plain, decoded, is_list, plain_type, with_inner
+from abs_clients.arrow import cast_plain, decoded, is_list, plain_type, type_name, with_inner
 from abs_core.errors import CorruptionError
 from abs_sinks.jsontext import check_keys, json_text, require_json
 from abs_sinks.refusals import BadValuesError, MisfitError
@@ -144,7 +144,8 @@ def _array(value: Any, arrow: pa.DataType) -> pa.Array:
             return made
     made = pa.array(values, arrow)
     if not cast_plain(made, plain).equals(read):
-        raise pa.ArrowNotImplementedError(f"Arrow makes no {arrow} of {plain}")
+        made_of = f"{type_name(arrow)} of {type_name(plain)}"
+        raise pa.ArrowNotImplementedError(f"Arrow makes no {made_of}")
     return made
 
 
