@@ -218,8 +218,7 @@ def look_back(options: KafkaOptions, past: Past) -> list[LookedBack]:
         lost = unprepared(own, now)
         now = before(now, begins)
         cuts = ends_of_leaders(options.kafka, _former(noted, now))
-        # Of topics that a column names, old ones may be deleted on purpose.
-        looks = compare(past, now, cuts, every=options.topic is not None)
+        looks = compare(past, now, cuts, named=options.topic is None)
         return [*looks, LookedBack(past.sinks[0], unprepared=lost)] if lost else looks
 
     # A broker that was stopped may answer by what it had before another led.
@@ -270,14 +269,16 @@ def _former(noted: Iterable[tuple[str, Ends]], now: Mapping[str, Ends]) -> Itera
 
 
 def compare(
-    past: Past, now: Mapping[str, Ends], cuts: Mapping[LeaderEpoch, int] = NO_CUTS, *, every: bool
+    past: Past, now: Mapping[str, Ends], cuts: Mapping[LeaderEpoch, int] = NO_CUTS, *, named: bool
 ) -> list[LookedBack]:
     """Compare the noted topics with what they show now.
 
     Args:
         cuts: where the records of leaders end that lead no more.
-        every: as in ``lookback.compared``.
+        named: a column names the topics, so old ones may be deleted on purpose: one that is not there
+            is a loss of the newest epoch alone. One that was made again is a loss of all.
     """
+    newest = {note.sink: note.mark for note in past.noted}.values()
 
     def is_in(name: str, topic: Ends, more: int) -> bool | None:
         there = now.get(name)
@@ -293,13 +294,16 @@ def compare(
 
     def is_there(mark: str) -> bool | None:
         noted = Topics.read(mark)
-        are = {is_in(name, topic, noted.more) for name, topic in noted.topics.items()}
+        all_are_asked = not named or past.apart or mark in newest
+        topics = noted.topics.items()
+        asked = [(name, topic) for name, topic in topics if all_are_asked or name in now]
+        are = {is_in(name, topic, noted.more) for name, topic in asked}
         return False if False in are else None if None in are else True
 
     why = "A topic of them is gone or was created again, or a partition ends before their records."
     if any(topic.sums for note in past.noted for topic in Topics.read(note.mark).topics.values()):
         why += f" {_SUMS}"
-    return compared(past, is_there, why, _UNSURE, every=every)
+    return compared(past, is_there, why, _UNSURE, every=True)
 
 
 def as_of(mark: str, options: KafkaOptions | None) -> AsOf:

@@ -204,7 +204,7 @@ class WalCommitter(Committer):
         if past.running:
             # Nothing of this epoch was rehearsed: the ends are from before an earlier one.
             ends = self._ends if past.own else {}
-            return lookback.compare(past, ends, every=True) if ends else ()
+            return lookback.compare(past, ends, named=False) if ends else ()
         newest = newest_of(self._ledger(past.job)[1], past.register)
         positions = [(handle.generation, handle.epoch) for handle in newest]
         return [LookedBack(0, ahead=ahead) for ahead in positions if ahead > past.decided]
