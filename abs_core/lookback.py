@@ -74,6 +74,7 @@ class LookedBack:
 
     Args:
         gone: the noted epochs whose rows are not there, ascending.
+        partly: of them, those of which a part may be there, so that to write them again doubles it.
         why: what shows it, as a sentence.
         unsure: why the newest noted epoch cannot be compared, as a sentence; empty if it can.
         ahead: a decision of this register that is committed there, and which the register does not
@@ -90,6 +91,7 @@ class LookedBack:
     ahead: Position | None = None
     unprepared: str = ""
     untold: tuple[int, ...] = ()
+    partly: tuple[int, ...] = ()
 
 
 def remembered(state: JobState, epoch: Recent) -> JobState:
@@ -186,6 +188,7 @@ def compared(
     unsure: str = "",
     *,
     every: bool = False,
+    has_part: Callable[[str], bool] = lambda mark: False,
 ) -> list[LookedBack]:
     """Compare mark by mark, for each sink.
 
@@ -193,6 +196,8 @@ def compared(
         is_there: whether the rows of an epoch with that mark are there; None: that cannot be told.
         why, unsure: see ``LookedBack``.
         every: compare each epoch even if the newest is there, as a target may go back between two.
+        has_part: whether a part of the rows may be there, where not all are; no: an epoch of that
+            target is there as a whole or not at all.
     """
     looks = []
     for sink in _sinks(past):
@@ -200,18 +205,21 @@ def compared(
         if past.apart:
             there = {note.epoch: is_there(note.mark) for note in notes}
             gone, untold = (
-                tuple(epoch for epoch, answer in there.items() if answer is kind)
+                [epoch for epoch, answer in there.items() if answer is kind]
                 for kind in (False, None)
             )
-            looks.append(LookedBack(sink, gone, why, untold=untold))
-            continue
-        *before, last = notes
-        older = [note.epoch for note in before if is_there(note.mark) is False] if every else []
-        newest = is_there(last.mark)
-        if newest is False:
-            older = older or [note.epoch for note in before if is_there(note.mark) is False]
-            older.append(last.epoch)
-        if older or newest is None:
+            looks.append(LookedBack(sink, tuple(gone), why, untold=tuple(untold)))
+        else:
+            *before, last = notes
+            gone = [note.epoch for note in before if is_there(note.mark) is False] if every else []
+            newest = is_there(last.mark)
+            if newest is False:
+                gone = gone or [note.epoch for note in before if is_there(note.mark) is False]
+                gone.append(last.epoch)
+            if not gone and newest is not None:
+                continue
             doubt = unsure if newest is None else ""
-            looks.append(LookedBack(sink, tuple(older), why if older else "", doubt))
+            looks.append(LookedBack(sink, tuple(gone), why if gone else "", doubt))
+        partly = [note.epoch for note in notes if note.epoch in gone and has_part(note.mark)]
+        looks[-1] = replace(looks[-1], partly=tuple(partly))
     return looks

@@ -124,9 +124,10 @@ def _gone(
             if look.gone[0] == noted[0][0] and look.gone[0] > 0
             else ""
         )
+        part = f" Of epoch(s) {spans(look.partly)} a part may be there." if look.partly else ""
         texts.append(
             f"{target_of(state, look.sink)} no longer has {f'the {rows} rows of ' if rows else ''}the "
-            f"finished epoch(s) {spans(look.gone)}{before}. {look.why}"
+            f"finished epoch(s) {spans(look.gone)}{before}. {look.why}{part}"
         )
     return TargetWentBackError(
         f"{' '.join(texts)} It was restored from a backup, rolled back, failed over or made again. The "

@@ -86,6 +86,11 @@ def remaking_two_step(case: Case) -> bool:
     return remaking(case) and two_step(case)
 
 
+def going_back_by_handle(case: Case) -> bool:
+    """Of them, sinks whose handles are committed one by one: a target may have some of an epoch's."""
+    return going_back(case) and not case.sink().committer().composes
+
+
 def listed(case: Case) -> bool:
     """Sinks whose register is an ``Inventory``."""
     return isinstance(case.run().store, Inventory)

@@ -52,7 +52,7 @@ from abs_sinks.deadletters.letter import (
 from abs_sinks.deadletters.row import rows_of
 from abs_sinks.kafka.ledger import LedgerPlace
 from abs_sinks.kafka.letters import letter_records
-from abs_sinks.kafka.lookback import Ends, Topics
+from abs_sinks.kafka.mark import Ends, Topics
 from abs_sinks.kafka.places import with_ids
 from abs_sinks.kafka.records import COLUMNS, SEGMENT, plan_columns
 from abs_sinks.kafka.register.topic import StoredCells, records_of

@@ -10,7 +10,7 @@ from abs_core.errors import CorruptionError, OptionError
 from abs_core.model import HandleName
 from abs_sinks.asof import NOW
 from abs_sinks.door import format_named
-from abs_sinks.kafka.lookback import Ends, Topics
+from abs_sinks.kafka.mark import Ends, Topics
 from abs_sinks.lake.lookback import Logged
 from abs_sinks.s3.layout import FileName, UpTo
 

@@ -6,6 +6,7 @@ import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from abs_core.contracts import Sink, Task
 from abs_core.coordinator import Coordinator, Report
@@ -17,6 +18,7 @@ from abs_core.errors import (
     RegisterLostError,
     TargetWentBackError,
 )
+from abs_core.lookback import past_of
 from abs_core.model import AND, Committable, HandleName, Outcome, Wrote
 from abs_core.protocol import RunIdentity
 from abs_core.several import CompositeCommitter
@@ -27,7 +29,14 @@ from abs_testing.cuts import Cut, Halted
 from abs_testing.engine import QUICK
 from abs_testing.fault_injection import Commit, Wire
 from abs_testing.harness import GoingBack, Remaking, Row, batch_of
-from abs_testing.rules import going_back, going_back_on_the_way, only, remaking, remaking_two_step
+from abs_testing.rules import (
+    going_back,
+    going_back_by_handle,
+    going_back_on_the_way,
+    only,
+    remaking,
+    remaking_two_step,
+)
 
 FIRST, SECOND, THIRD, LAST = rows(0, 3), rows(10, 2), rows(20, 4), rows(30, 1)
 
@@ -131,6 +140,28 @@ def of_two_sinks_in_one_target_that_went_back_the_one_that_lost_rows_is_told(cas
     lost = re.findall(r"\(sink (\w+)\) no longer has the (\d+) rows", error.what)
     assert lost == [("b", "4")], f"sink b alone has lost its rows, 4 of epoch 1: {error.what}"
     case.holds(FIRST, SECOND, LAST, when="after a target went back between two sinks")
+
+
+@only(going_back_by_handle)
+def an_epoch_of_which_a_target_has_lost_a_part_is_told_apart(case: Case) -> None:
+    """To write all of it again would double the other part."""
+    case.run().epoch(0, FIRST)
+    none = _saved(case)
+    run = case.run(cut=Cut("commit", handles=1))
+    raises(Halted, lambda: run.epoch(1, SECOND, THIRD))
+    between, seen = _saved(case), list(case.harness.read())
+    later = case.run()
+    later.begin(2)
+    later.coordinator.roll_forward()
+    for back, rows_seen in ((between, seen), (none, FIRST)):
+        back()
+        [look] = later.committer.look_back(replace(past_of(later.state()), apart=True))
+        partly = (1,) if len(rows_seen) > len(FIRST) else ()
+        assert (look.gone, look.partly) == ((1,), partly), (
+            f"of {len(rows_seen)} rows it tells {look}"
+        )
+    text = raises(TargetWentBackError, lambda: case.run().begin(2)).what
+    assert "a part" not in text, f"nothing of epoch 1 is there: {text}"
 
 
 @only(remaking)

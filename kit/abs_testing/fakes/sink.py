@@ -87,9 +87,15 @@ class HandleCommitter(Committer):
         def is_there(mark: str) -> bool:
             return all(applied[tuple(place)] >= count for *place, count in json.loads(mark))
 
+        def has_part(mark: str) -> bool:
+            return any(applied[tuple(place)] for *place, _ in json.loads(mark))
+
         last = max(((generation, epoch) for generation, epoch, _ in applied), default=past.decided)
         ahead = [LookedBack(0, ahead=last)] if last > past.decided else []
-        return [*compared(past, is_there, "It has none of their handles."), *ahead]
+        return [
+            *compared(past, is_there, "It lacks some of their handles.", has_part=has_part),
+            *ahead,
+        ]
 
     def _commit(self, committable: Committable) -> Outcome:
         with self._target.transaction() as db:

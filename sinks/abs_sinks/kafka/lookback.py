@@ -4,9 +4,6 @@ Retention moves the beginning of a partition, never its end. Ends that are lower
 brokers that lost acknowledged records, and a recreated topic has another id. What is written since (by
 others, or by this job before it decides) raises the ends again. So the epoch of the leader that told an
 end is noted, too: where a later leader took over with fewer records, it tells where those before end.
-
-Where the ends of an epoch's topics are too long for a mark, they stand in the full mark of the newest
-epoch alone; an older one keeps sums of them, which tell less.
 """
 
 from __future__ import annotations
@@ -14,9 +11,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Self
 
 from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.leader_epochs import LeaderEpoch, ends_of_leaders
@@ -24,19 +20,16 @@ from abs_clients.kafka.topics import TopicFacts, topic_facts, topic_ids, topics_
 from abs_clients.kafka.transactions import listed
 from abs_core.deadletters import counts_of
 from abs_core.errors import RefusedError
-from abs_core.lookback import LookedBack, Past, Position, compared, reading_mark
-from abs_core.model import MAX_FULL_MARK, MAX_MARK, Committable, Shown
-from abs_core.strictjson import fields, of, parse, text, whole
+from abs_core.lookback import LookedBack, Past, Position, compared
+from abs_core.model import Committable, Shown
 from abs_sinks.asof import AsOf, Reading
+from abs_sinks.kafka.mark import Ends, Topics
 from abs_sinks.kafka.open_transaction import parse_id, pattern_of
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.places import Places, begins_of
 
 MAX_ENDS = 1_000
 """Partitions of a topic up to which their ends are noted; so many fit in a full mark."""
-
-SUMS = 64
-"""Sums of ends that a mark keeps of a topic whose ends are too long for it."""
 
 _SHOWN = 8
 """Partitions of a topic whose ends are shown to people."""
@@ -55,124 +48,6 @@ _UNSURE = (
 )
 
 NO_CUTS: Mapping[LeaderEpoch, int] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True)
-class Ends:
-    """What is noted of a topic.
-
-    Args:
-        id: None: the brokers have none.
-        ends: of each partition; none: see ``sums``.
-        leaders: the epoch of the leader that told each end; none: they are not known.
-        sums: of the ends of the partitions n, n + ``SUMS``, ...; none: only the id is noted.
-        partitions: how many the sums are of.
-    """
-
-    id: str | None
-    ends: tuple[int, ...]
-    sums: tuple[int, ...] = ()
-    partitions: int = 0
-    leaders: tuple[int, ...] = ()
-
-    def summed(self) -> Ends:
-        """The same with sums in place of very many ends."""
-        if len(self.ends) <= SUMS:
-            return self
-        sums = (sum(self.ends[n::SUMS]) for n in range(SUMS))
-        return Ends(self.id, (), tuple(sums), len(self.ends))
-
-    def are_in(self, now: Ends | None, more: int, cuts: Sequence[int] = ()) -> bool | None:
-        """Whether a topic that shows this now may have what this one has; None: nothing tells.
-
-        Args:
-            now: None: there is no such topic.
-            more: records that follow the noted ends.
-            cuts: up to where the present leaders have the records of the noted ones.
-        """
-        if now is None or self.id not in (None, now.id):
-            return False
-        noted, size = (self.ends, len(self.ends)) if self.ends else (self.sums, self.partitions)
-        if not noted or not now.ends:
-            return None
-        # Partitions that are missing now end below whatever was noted.
-        ends = (*now.ends[:size], *[-1] * (size - len(now.ends)))
-        # Partitions that were added since may hold them, too: of those nothing is noted.
-        if more and len(now.ends) == size and sum(ends) < sum(noted) + more:
-            return False
-        if self.ends:
-            there = tuple(map(min, ends, cuts)) if cuts else ends
-            return all(end <= last for end, last in zip(noted, there, strict=True))
-        fell = any(noted[n] > sum(ends[n::SUMS]) for n in range(len(noted)))
-        return False if fell else None
-
-
-@dataclass(frozen=True, slots=True)
-class Topics:
-    """The topics of an epoch, by name.
-
-    Args:
-        before: the ends are those from before the epoch's own records.
-        more: so many records follow them at least, in the only topic; 0: that is not known.
-    """
-
-    topics: dict[str, Ends]
-    before: bool = False
-    more: int = 0
-
-    def to_text(self) -> str:
-        of_topics = sorted(self.topics.items())
-        led = {name: _shortest(topic.leaders) for name, topic in of_topics if topic.leaders}
-        leaders = {"leaders": led} if led else {}
-        ends = {name: [topic.id, *topic.ends] for name, topic in of_topics}
-        sums = {name: [topic.partitions, *topic.sums] for name, topic in of_topics if topic.sums}
-        summed = {"sums": sums} if sums else {}
-        flags = {"before": True} if self.before else {}
-        counts = {"more": self.more} if self.more else {}
-        return json.dumps(
-            {"topics": ends, **leaders, **summed, **flags, **counts}, separators=(",", ":")
-        )
-
-    @classmethod
-    def read(cls, mark: str) -> Self:
-        """Raises CorruptionError: the text is none of ``to_text``."""
-        with reading_mark("Kafka"):
-            content = fields(parse(mark))
-            sums, leaders = (fields(content.get(name, {})) for name in ("sums", "leaders"))
-            topics = {
-                name: _read_ends(ends, sums.get(name, [0]), leaders.get(name, []))
-                for name, ends in fields(content["topics"]).items()
-            }
-            # An older mark does not say that its ends are from before.
-            return cls(topics, "before" in content, whole(content.get("more", 0)))
-
-    def noted(self, rows: int) -> list[Shown]:
-        """What is recorded of an epoch with these rows: the fullest text that fits."""
-        alone = {name: replace(topic, leaders=()) for name, topic in self.topics.items()}
-        summed = {name: topic.summed() for name, topic in alone.items()}
-        ids = {name: Ends(topic.id, ()) for name, topic in self.topics.items()}
-        ways = (self.topics, alone, summed, ids)
-        texts = [replace(self, topics=topics).to_text() for topics in ways]
-        mark = next((text for text in texts if len(text) <= MAX_MARK), texts[-1])
-        longer = [text for text in texts[:2] if len(text) <= MAX_FULL_MARK]
-        full = longer[0] if longer and longer[0] != mark else ""
-        return [Shown(0, rows, mark, full)] if self.topics else []
-
-
-def _read_ends(ends: object, sums: object, leaders: object) -> Ends:
-    topic_id, *numbers = of(list, ends)
-    partitions, *of_groups = map(whole, of(list, sums))
-    known_id = None if topic_id is None else text(topic_id)
-    led = tuple(map(whole, of(list, leaders)))
-    led *= len(numbers) if len(led) == 1 else 1
-    if led and len(led) != len(numbers):
-        raise ValueError(f"{len(led)} leaders for {len(numbers)} ends")
-    return Ends(known_id, tuple(map(whole, numbers)), tuple(of_groups), partitions, led)
-
-
-def _shortest(leaders: tuple[int, ...]) -> tuple[int, ...]:
-    """One number, where all are the same."""
-    return leaders[:1] if len(set(leaders)) == 1 else leaders
 
 
 def shown(
@@ -197,7 +72,8 @@ def shown(
     alone = options.topic is not None and all(topic.ends for topic in topics.values())
     countable = before and alone and options.write == "append"
     more = rows - sum(count.dead for count in counts_of(committables)) if countable else 0
-    return Topics(topics, before, more).noted(rows)
+    begins = begins_of(places, after=-1) if all(one.whole for one in places) else {}
+    return Topics(topics, before, more, begins).noted(rows)
 
 
 def look_back(options: KafkaOptions, past: Past) -> list[LookedBack]:
@@ -303,7 +179,14 @@ def compare(
     why = "A topic of them is gone or was created again, or a partition ends before their records."
     if any(topic.sums for note in past.noted for topic in Topics.read(note.mark).topics.values()):
         why += f" {_SUMS}"
-    return compared(past, is_there, why, _UNSURE, every=True)
+    return compared(
+        past,
+        is_there,
+        why,
+        _UNSURE,
+        every=True,
+        has_part=lambda mark: Topics.read(mark).may_have_part(now),
+    )
 
 
 def as_of(mark: str, options: KafkaOptions | None) -> AsOf:

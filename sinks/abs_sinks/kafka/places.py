@@ -35,6 +35,8 @@ SHOWN = 32
 
 Partition = tuple[str, int]
 
+_MORE = " more partitions"
+
 _PLACE = re.compile(r"([A-Za-z0-9._-]+)-([0-9]+)(?: from ([0-9]+) \(([0-9]+)\))?(?: .*)?")
 
 
@@ -48,6 +50,7 @@ class Places:
         begins: the offset of its first record in each partition.
         ends: behind its last one, at least: others' records may lie between.
         frontier: epochs up to it were finished before its first record.
+        whole: whether it tells the offsets in all of its partitions.
     """
 
     topics: frozenset[str]
@@ -55,6 +58,7 @@ class Places:
     begins: Mapping[Partition, int]
     ends: Mapping[Partition, int]
     frontier: int
+    whole: bool = False
 
     @classmethod
     def of(cls, committable: Committable) -> Self:
@@ -63,12 +67,15 @@ class Places:
         with reading(f"The committable {committable.handle}", "restart the query"):
             ids = {n: text(id_) for n, id_ in fields(parse(extra.get(TOPICS, "{}"))).items()}
             frontier = decimal(extra.get(FRONTIER, "-1"), -1)
-        matches = map(_PLACE.fullmatch, extra.get(OFFSETS, "").split(", "))
+        offsets = extra.get(OFFSETS, "")
+        matches = map(_PLACE.fullmatch, offsets.split(", "))
         places = [match.groups() for match in matches if match]
         begins = {(t, int(n)): int(begin) for t, n, begin, _ in places if begin}
         rows = {(t, int(n)): int(count) for t, n, begin, count in places if begin}
         ends = {place: begin + rows[place] for place, begin in begins.items()}
-        return cls(frozenset(t for t, *_ in places) | ids.keys(), ids, begins, ends, frontier)
+        topics = frozenset(topic for topic, *_ in places) | ids.keys()
+        is_whole = bool(places) and len(begins) == len(places) and _MORE not in offsets
+        return cls(topics, ids, begins, ends, frontier, is_whole)
 
 
 def begins_of(handles: Iterable[Places], *, after: int) -> dict[Partition, int]:
@@ -97,7 +104,7 @@ def offsets_of(
             where += f" from {produced.start_offset} ({produced.last_sequence + 1})"
         shown.append(where)
     more = len(partitions) - SHOWN
-    return ", ".join(shown) + (f" and {more} more partitions" if more > 0 else "")
+    return ", ".join(shown) + (f" and {more}{_MORE}" if more > 0 else "")
 
 
 class TopicIds:

@@ -44,6 +44,7 @@ from abs_sinks.kafka.ledger import (
     to_text,
     without_proof,
 )
+from abs_sinks.kafka.mark import Ends
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.places import present_ids, with_ids
 from abs_sinks.kafka.records import SEGMENT, Records, records_in, segment_of
@@ -135,7 +136,7 @@ class WalCommitter(Committer):
         self._options = options
         self._store = store
         self._register = KafkaRegister(options)
-        self._ends: Mapping[str, lookback.Ends] = {}
+        self._ends: Mapping[str, Ends] = {}
         self._sent_to: Mapping[str, str] = {}  # the topic's id, of the last records sent
 
     def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:

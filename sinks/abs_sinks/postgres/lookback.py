@@ -100,8 +100,12 @@ class Markers:
         return self.position < _top(counts) or self._are_counted(counts)
 
     def _are_counted(self, counts: Counts) -> bool:
+        return self.count <= self.number_in(counts)
+
+    def number_in(self, counts: Counts) -> int:
+        """How many of them are there."""
         # Of its sinks alone: others of the job may have committed more of the epoch here.
-        return self.count <= sum(
+        return sum(
             number
             for (generation, epoch, sink), number in counts.items()
             if (generation, epoch) == self.position and (not self.sinks or sink in self.sinks)
@@ -222,10 +226,16 @@ def look_back(connection: Connection[Any], schema: str, past: Past) -> list[Look
     def is_there(mark: str) -> bool:
         return not marks[mark].remade(now) and marks[mark].are_in(connection, counts)
 
+    def has_part(mark: str) -> bool:
+        remade = marks[mark].remade(now)
+        return (
+            len(remade) < len(marks[mark].tables) if remade else marks[mark].number_in(counts) > 0
+        )
+
     why = _NO_MARKERS
     if remade := sorted({name for mark in marks.values() for name in mark.remade(now)}):
         why = f"{_MADE_AGAIN.format(', '.join(remade))} {_HAS_COPIES}"
-    looks = compared(past, is_there, why)
+    looks = compared(past, is_there, why, has_part=has_part)
     if others := now.others(own):
         assert past.own
         sink, why = number_of(past.own[0].handle), _MADE_AGAIN.format(", ".join(others))

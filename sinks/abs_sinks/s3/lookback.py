@@ -75,13 +75,19 @@ def look_back(options: S3Options, past: Past) -> list[LookedBack]:
         return []
     objects = Objects(options.bucket)
 
-    def is_there(mark: str) -> bool:
+    def keys_of(mark: str) -> list[str]:
         with reading_mark("S3"):
-            keys = [text(key) for key in of(list, fields(parse(mark))["keys"])]
-        return all(objects.head(key) is not None for key in keys)
+            return [text(key) for key in of(list, fields(parse(mark))["keys"])]
+
+    def is_there(mark: str) -> bool:
+        return all(objects.head(key) is not None for key in keys_of(mark))
+
+    def has_part(mark: str) -> bool:
+        return any(objects.head(key) is not None for key in keys_of(mark))
 
     looks = []
-    for look in compared(past, is_there, "Objects of these epochs are not there; older ones are."):
+    why = "Objects of these epochs are not there; older ones are."
+    for look in compared(past, is_there, why, has_part=has_part):
         noted = {note.epoch for note in past.noted if note.sink == look.sink}
         newest = max(noted - set(look.gone), default=None)
         if newest is None:
@@ -89,7 +95,8 @@ def look_back(options: S3Options, past: Past) -> list[LookedBack]:
         else:
             gone = tuple(epoch for epoch in look.gone if epoch > newest)
             removed = tuple(epoch for epoch in look.gone if epoch < newest)
-            looks.append(replace(look, gone=gone, untold=removed))
+            partly = tuple(epoch for epoch in look.partly if epoch in gone)
+            looks.append(replace(look, gone=gone, untold=removed, partly=partly))
     return looks + [LookedBack(0, ahead=position) for position in _later(objects, options, past)]
 
 

@@ -10,7 +10,7 @@ import pytest
 from abs_core.errors import AbsError, RegisterLostError, TargetWentBackError
 from abs_core.model import JobState, Shown
 from abs_services import Provider, services
-from abs_sinks.kafka.lookback import Topics
+from abs_sinks.kafka.mark import Topics
 from abs_testing import GoingBack
 from abs_testing.case import JOB, Case, consent_in, raises, rows
 from abs_testing.engine import Run

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from abs_core.errors import CorruptionError
 from abs_core.lookback import LookedBack, Noted, Past
 from abs_core.model import MAX_FULL_MARK, MAX_MARK, Shown
-from abs_sinks.kafka.lookback import MAX_ENDS, SUMS, Ends, Topics, compare
+from abs_sinks.kafka.lookback import MAX_ENDS, compare
+from abs_sinks.kafka.mark import SUMS, Ends, Topics
 from tests.kit.kafka_elections import Log
 
 MOST = 10**15 - 1
@@ -29,7 +30,7 @@ def mark(*ends: int) -> Shown:
 def told(marks: list[str], *ends: int) -> tuple[tuple[int, ...], bool]:
     """Epochs that are gone, and whether nothing can be told of the newest."""
     noted = tuple(Noted(epoch, 0, mark) for epoch, mark in enumerate(marks))
-    [look] = compare(Past("", "job", (1, 1), noted), topic(*ends), every=True) or [LookedBack(0)]
+    [look] = compare(Past("", "job", (1, 1), noted), topic(*ends), named=False) or [LookedBack(0)]
     return look.gone, look.unsure != ""
 
 
@@ -110,11 +111,11 @@ def test_records_that_an_election_has_cut_off_are_told_whatever_was_written_sinc
         lost = any(cut < end for cut in log.cuts[at:])
         cuts = {("t", 0, leader): log.end_of(leader)} if leader != log.leader else {}
         past = Past("", "job", (1, 0), (Noted(0, 0, mark),))
-        looks = compare(past, now, cuts, every=True)
+        looks = compare(past, now, cuts, named=False)
         assert bool(looks) == lost, f"an end of {end} under leader {leader}"
         # A mark without leaders, as an older release made it, tells less, and nothing untrue.
         older = Topics({"t": Ends("id", (end, 7))}).to_text()
-        plain = compare(Past("", "job", (1, 0), (Noted(0, 0, older),)), now, cuts, every=True)
+        plain = compare(Past("", "job", (1, 0), (Noted(0, 0, older),)), now, cuts, named=False)
         assert lost or not plain
 
 
@@ -123,7 +124,7 @@ def test_a_leader_below_the_noted_one_is_of_brokers_that_were_restored() -> None
     past = Past("", "job", (1, 0), (Noted(0, 0, mark),))
     for leader, gone in ((2, True), (3, False), (4, False)):
         now = {"t": Ends("id", (9,), leaders=(leader,))}
-        assert bool(compare(past, now, every=True)) == gone
+        assert bool(compare(past, now, named=False)) == gone
 
 
 def test_leaders_take_the_place_that_is_left() -> None:

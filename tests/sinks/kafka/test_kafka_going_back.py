@@ -12,7 +12,7 @@ from abs_core.errors import NotPreparedError, TargetWentBackError
 from abs_core.model import JobState
 from abs_core.routing import ByProtocol
 from abs_services import Provider, services
-from abs_sinks.kafka import lookback
+from abs_sinks.kafka import lookback, mark
 from abs_sinks.kafka.ledger import to_text
 from abs_sinks.kafka.wal import WalCommitter, ledger_key, store_of
 from abs_testing import GoingBack
@@ -70,7 +70,7 @@ MANY = [
 def test_a_topic_of_many_partitions_that_went_back_keeps_the_rule(
     rule: Check, way: str, partitions: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lookback, "MAX_MARK", SHORT)
+    monkeypatch.setattr(mark, "MAX_MARK", SHORT)
     assert run_check(partial(open_restored, way, partitions), rule), "the rule does not apply"
 
 
@@ -79,9 +79,9 @@ def test_lost_records_are_told_though_others_wrote_as_many_to_partitions_of_the_
     monkeypatch: pytest.MonkeyPatch, planted: bool
 ) -> None:
     """Planted: the newest epoch has sums alone, as older ones do."""
-    monkeypatch.setattr(lookback, "MAX_MARK", SHORT)
+    monkeypatch.setattr(mark, "MAX_MARK", SHORT)
     if planted:
-        monkeypatch.setattr(lookback, "MAX_FULL_MARK", 0)
+        monkeypatch.setattr(mark, "MAX_FULL_MARK", 0)
     with open_restored("2pc", 130) as harness, Case(harness) as case:
         back = _last_epoch(harness, case)
         before = harness.ends()
@@ -89,9 +89,7 @@ def test_lost_records_are_told_though_others_wrote_as_many_to_partitions_of_the_
         lost = {n: before[n] - end for n, end in harness.ends().items() if end < before[n]}
         assert lost, "nothing is lost"
         for n, records in lost.items():
-            other = (
-                n + lookback.SUMS if n + lookback.SUMS < harness.partitions else n - lookback.SUMS
-            )
+            other = n + mark.SUMS if n + mark.SUMS < harness.partitions else n - mark.SUMS
             harness.add(other, records)
         if planted:
             case.run().begin(2)  # unnoticed

@@ -13,7 +13,7 @@ from abs_core.errors import RegisterLostError, TargetWentBackError
 from abs_core.model import JobState
 from abs_services import KafkaService
 from abs_sinks.kafka import lookback
-from abs_sinks.kafka.lookback import Ends, Topics
+from abs_sinks.kafka.mark import Ends, Topics
 from abs_testing.case import JOB, Case, consent_in, raises, rows, within
 from tests.kit.kafka import PARTITIONS, TopicHarness, delete_topics, make_topic
 from tests.kit.kafka_modes import open_variant
