@@ -28,7 +28,7 @@ from abs_core.lookback import past_of
 from abs_core.model import JobState, Recent, Shown, job_key
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from abs_core.contracts import Inventory, Stored
 
@@ -75,6 +75,10 @@ def repair(
     finish: Annotated[
         bool, typer.Option("--done", help="Check that all are written, and let the job start.")
     ] = False,
+    keyed: Annotated[
+        bool,
+        typer.Option("--keyed", help="The sink writes by key: upsert, or changes."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write epochs to one target again, which no longer has their rows. Stop the job first.
@@ -85,6 +89,8 @@ def repair(
     the job start. The name is an older one if the job was renamed after that write had begun.
 
     Epochs whose rows are in the target are refused, or with --done passed over: both can be repeated.
+    Refused is also an epoch of which a part may be there, as all of it would be written: not with
+    --keyed, since the sink then replaces rows that are there.
     """
     state = Registers.at(url, stateschema, sinks)
     stored = state.stored(job)
@@ -96,9 +102,11 @@ def repair(
     there = state.register if sink is None else state.sinks[sink].register
     number = _number_of(stored.state, sink)
     lost = _Repair(stored.state, sink, number, there).epochs(_numbers(epochs), checkpoint)
-    gone = _gone(state, stored.state, lost)
+    gone, partly = _gone(state, stored.state, lost)
     if not finish:
         _check_gone(stored.state, lost, gone)
+        if not keyed:
+            _check_whole(stored.state, lost, partly)
         _show(lost, as_json=as_json)
         return
     left = [entry for entry in lost if entry.begun or gone.get(entry.recent.epoch) is not False]
@@ -225,8 +233,12 @@ class _Repair:
         return unquote(self.state.job), token, False
 
 
-def _gone(state: Registers, job: JobState, lost: Sequence[Lost]) -> dict[int, bool | None]:
+def _gone(
+    state: Registers, job: JobState, lost: Sequence[Lost]
+) -> tuple[dict[int, bool | None], set[int]]:
     """Of each recorded epoch whether the sink's target lacks its rows; None: that cannot be told.
+
+    And the epochs of which it may have a part.
 
     Raises:
         ConfigError: not all of the job's systems are named.
@@ -235,10 +247,12 @@ def _gone(state: Registers, job: JobState, lost: Sequence[Lost]) -> dict[int, bo
     state.check_whole(job)
     past = past_of(job).of([lost[0].shown.sink])
     gone: dict[int, bool | None] = dict.fromkeys((note.epoch for note in past.noted), False)
+    partly: set[int] = set()
     # Each epoch apart: where others write, a start compares the newest only.
     for look in state.committer(job).look_back(replace(past, apart=True)):
         gone |= dict.fromkeys(look.untold, None) | dict.fromkeys(look.gone, True)
-    return gone
+        partly.update(look.partly)
+    return gone, partly
 
 
 def _check_gone(job: JobState, lost: Sequence[Lost], gone: Mapping[int, bool | None]) -> None:
@@ -257,6 +271,22 @@ def _check_gone(job: JobState, lost: Sequence[Lost], gone: Mapping[int, bool | N
             epoch=there[0],
             remedy="name those that the job's start names. If it names none, nothing is to be "
             "repaired: somebody else has done it.",
+        )
+
+
+def _check_whole(job: JobState, lost: Sequence[Lost], partly: Collection[int]) -> None:
+    """Raise ProtocolError for an epoch of which a part may be there, unless its repair was begun."""
+    named = [one.recent.epoch for one in lost if one.recent.epoch in partly and not one.begun]
+    if named:
+        raise ProtocolError(
+            f"The target may have a part of the rows of epoch {spans(named)}: to write all of them "
+            "again would double that part.",
+            job=job.job,
+            epoch=named[0],
+            remedy="if the sink writes by key (write=upsert or changes), add --keyed: what is there is "
+            "replaced. Else these rows cannot be written again by epochs: start the job with the "
+            "option adopt and the token that its start names; `abs audit` then names each row that is "
+            "missing.",
         )
 
 

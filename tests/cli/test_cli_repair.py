@@ -204,7 +204,7 @@ def test_a_rename_that_hides_what_is_to_be_repaired_is_found(
 
 
 def repairs_what_is_there(plant: Plant) -> None:
-    plant(repairing, "_gone", lambda state, job, lost: {})
+    plant(repairing, "_gone", lambda state, job, lost: ({}, set()))
 
 
 def gives_each_generation_a_token(plant: Plant) -> None:

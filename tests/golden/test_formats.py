@@ -274,6 +274,9 @@ FORMATS = {
     "side-topic.json": _side_topic(Birth("topic-id", None)),
     "marker.json": _marker(_UPLOADS),
     "kafka-mark.json": _kafka_mark(Topics({"orders": Ends("id", (17, 0))}, before=True, more=3)),
+    "kafka-mark-begins.json": _kafka_mark(
+        Topics({"a": Ends("id", (17, 0))}, begins={("a", 0): 12, ("b", 3): 0})
+    ),
     "kafka-mark-leaders.json": _kafka_mark(
         Topics({"a": Ends("id", (17, 0), leaders=(4, 5)), "b": Ends(None, (1, 2), leaders=(3, 3))})
     ),

@@ -13,7 +13,7 @@ from itertools import islice
 
 from abs_clients.s3.objects import Objects
 from abs_core.lookback import LookedBack, Past, Position, compared, reading_mark
-from abs_core.model import MAX_MARK, Committable, Shown
+from abs_core.model import MAX_MARK, Committable, HandleName, Shown
 from abs_core.strictjson import fields, of, parse, text, whole
 from abs_sinks.asof import AsOf, Reading
 from abs_sinks.s3.layout import UPTO, FileName, UpTo, handle_of, job_text
@@ -83,7 +83,11 @@ def look_back(options: S3Options, past: Past) -> list[LookedBack]:
         return all(objects.head(key) is not None for key in keys_of(mark))
 
     def has_part(mark: str) -> bool:
-        return any(objects.head(key) is not None for key in keys_of(mark))
+        noted = handle_of(keys_of(mark)[-1])
+        listed = objects.list(options.path.key(""))
+        there = (handle_of(entry.key) for entry in listed)
+        # Names may begin with anything (``partitionby``), so all of the folder is listed.
+        return noted is None or any(name and _epoch(name) == _epoch(noted) for name in there)
 
     looks = []
     why = "Objects of these epochs are not there; older ones are."
@@ -98,6 +102,10 @@ def look_back(options: S3Options, past: Past) -> list[LookedBack]:
             partly = tuple(epoch for epoch in look.partly if epoch in gone)
             looks.append(replace(look, gone=gone, untold=removed, partly=partly))
     return looks + [LookedBack(0, ahead=position) for position in _later(objects, options, past)]
+
+
+def _epoch(name: HandleName) -> tuple[str, int, int]:
+    return name.register, name.generation, name.epoch
 
 
 def _later(objects: Objects, options: S3Options, past: Past) -> list[Position]:

@@ -135,3 +135,39 @@ def test_leaders_take_the_place_that_is_left() -> None:
     assert Topics.read(shown.full).topics["t"].ends == (MOST,) * MAX_ENDS
     with pytest.raises(CorruptionError, match="cannot be read"):
         Topics.read('{"topics":{"t":["id",1,2]},"leaders":{"t":[1,2,3]}}')
+
+
+BEGUN = Topics(topic(9, 5, 7), begins={("t", 0): 4, ("t", 2): 6})
+BEFORE = Topics(topic(4, 5, 6), before=True, more=5)
+
+
+@pytest.mark.parametrize(
+    ("mark", "now", "partly"),
+    [
+        (BEGUN, topic(4, 5, 6), False),
+        (BEGUN, topic(2, 9, 0), False),  # partition 1 has none of its records
+        (BEGUN, topic(5, 5, 6), True),
+        (BEGUN, topic(0, 0, 7), True),
+        (BEGUN, topic(), True),  # too many partitions now: nothing tells
+        (BEGUN, {"t": Ends("another", (9, 9, 9))}, False),
+        (BEGUN, {}, False),
+        (BEFORE, topic(4, 5, 6), False),
+        (BEFORE, topic(4, 6, 6), True),
+        (BEFORE, topic(4, 5, 6, 1), True),
+        (Topics(topic(9, 5, 7)), topic(0, 0, 0), True),  # of an older release
+        (Topics({**topic(9), "u": Ends("other", (3,))}), topic(9), True),
+    ],
+)
+def test_of_which_epochs_records_may_be_left(
+    mark: Topics, now: dict[str, Ends], partly: bool
+) -> None:
+    assert Topics.read(mark.to_text()) == mark
+    assert mark.may_have_part(now) is partly
+
+
+def test_begins_are_noted_where_there_is_room() -> None:
+    few, many = ({("t", n): MOST for n in range(size)} for size in (3, MAX_ENDS))
+    [fits] = Topics(topic(*[MOST] * 3), begins=few).noted(1)
+    assert Topics.read(fits.mark).begins == few
+    [shown] = Topics(topic(*[MOST] * SUMS), begins=many).noted(1)
+    assert Topics.read(shown.mark) == Topics(topic(*[MOST] * SUMS))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from abs_clients.s3.objects import Objects
 from abs_core.errors import TargetWentBackError
 from abs_core.events import Event, NotCompared
+from abs_core.lookback import past_of
 from abs_sinks.s3.layout import handle_of
 from abs_sinks.s3.testing import FolderHarness
 from abs_testing.case import Case, consent_in, raises, rows
@@ -48,3 +51,18 @@ def test_a_folder_without_the_objects_of_its_last_epochs_went_back(
         remove(harness, 1, 3)
         [why] = started(case, 4)
         assert "No object of its last epochs is there" in why
+
+
+def test_an_epoch_of_which_objects_are_left_is_told_apart(harness: FolderHarness) -> None:
+    with Case(harness) as case:
+        run = case.run()
+        run.epoch(0, FIRST)
+        run.epoch(1, SECOND, THIRD, LAST)
+        there = harness.keys()
+        left = sorted(key for key in there if (name := handle_of(key)) and name.epoch == 1)
+        objects = Objects(harness.options.bucket)
+        left.append(left.pop(0))  # the mark names the first and the last one: the last goes first
+        while left:
+            objects.delete([left.pop()])
+            [look] = run.committer.look_back(replace(past_of(run.state()), apart=True))
+            assert (look.gone, look.partly) == ((1,), (1,) if left else ())
