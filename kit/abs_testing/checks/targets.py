@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -137,8 +136,11 @@ def of_two_sinks_in_one_target_that_went_back_the_one_that_lost_rows_is_told(cas
     later.roll_forward()
     between.back()
     error = raises(TargetWentBackError, lambda: _Pair(case).coordinator.begin(2))
-    lost = re.findall(r"\(sink (\w+)\) no longer has the (\d+) rows", error.what)
-    assert lost == [("b", "4")], f"sink b alone has lost its rows, 4 of epoch 1: {error.what}"
+    said = {text[0]: text for text in error.what.split(" (sink ")[1:]}
+    assert "no longer has the 4 rows" in said["b"], f"sink b has lost 4 rows: {error.what}"
+    # A topic shows where it ends, not whose records are there; then nothing is to be doubled.
+    alone = said.keys() == {"b"} or "a part may be there" in said["a"]
+    assert alone, f"sink b alone has lost its rows: {error.what}"
     case.holds(FIRST, SECOND, LAST, when="after a target went back between two sinks")
 
 
@@ -161,7 +163,7 @@ def an_epoch_of_which_a_target_has_lost_a_part_is_told_apart(case: Case) -> None
             f"of {len(rows_seen)} rows it tells {look}"
         )
     text = raises(TargetWentBackError, lambda: case.run().begin(2)).what
-    assert "a part" not in text, f"nothing of epoch 1 is there: {text}"
+    assert "a part may" not in text, f"nothing of epoch 1 is there: {text}"
 
 
 @only(remaking)

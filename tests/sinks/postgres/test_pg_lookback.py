@@ -160,7 +160,7 @@ def repaired_and_restored_again(url: str, name: str, *, elsewhere: bool = False)
             assert "no longer has the 6 rows of the finished epoch(s) 1 to 2." in told
             stored = run.stored()
             tokens_in = run.store if elsewhere else PostgresRegister(harness.options)
-            repaired = repair._Repair(stored.state, None, tokens_in)  # type: ignore[arg-type]
+            repaired = repair._Repair(stored.state, None, 0, tokens_in)  # type: ignore[arg-type]
             lost = repaired.epochs(list(written), None)
             for one in lost:
                 alone(job_key(JOB, one.token)).epoch(0, written[one.recent.epoch])
