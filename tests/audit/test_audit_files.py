@@ -15,13 +15,26 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from boto3.exceptions import RetriesExceededError
+from botocore.exceptions import ClientError, EndpointConnectionError
 
 from abs_audit import AuditSettings, Files, Report, audit, side_of
 from abs_audit.buried import WithDeadLetters
 from abs_audit.families import Family, Type
 from abs_audit.files import endings
 from abs_audit.nested import canonicaliser
-from abs_core.errors import ConfigError, DataError, OptionError, RefusedError, RowError, SchemaError
+from abs_audit.s3 import S3Files
+from abs_audit.textfiles import as_text, json_objects, text_schema
+from abs_core.errors import (
+    AbsError,
+    ConfigError,
+    DataError,
+    OptionError,
+    RefusedError,
+    RowError,
+    SchemaError,
+    UnavailableError,
+)
 from abs_sinks.s3.door import FORMAT
 from abs_sinks.s3.options import S3Options
 from tests.audit.conftest import BY_ID
@@ -479,3 +492,52 @@ def test_files_without_a_header_are_refused_by_that_name() -> None:
         side_of(FORMAT).of(S3Options.parse({**given, "header": "false"}))
     for more in ({}, {"header": "true"}, {"fileformat": "json", "header": "true"}):
         assert side_of(FORMAT).of(S3Options.parse({**given, **more})).name == "s3://bucket/a"
+
+
+def test_an_object_that_goes_between_listing_and_reading_is_told_as_that(tmp_path: Path) -> None:
+    class Client:
+        def download_file(self, *_: object) -> None:
+            raise ClientError({"Error": {"Code": "404"}}, "HeadObject")
+
+    with pytest.raises(UnavailableError, match="s3://b/p/k was removed while s3://b/p was read"):
+        S3Files("b", "p")._copy(Client(), "p/k", tmp_path / "k")
+
+
+def answered(code: str) -> ClientError:
+    return ClientError({"Error": {"Code": code}}, "ListObjectsV2")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "match"),
+    [
+        (answered("NoSuchBucket"), ConfigError, "There is no s3://b/p"),
+        (answered("AccessDenied"), RefusedError, "reading s3://b/p"),
+        (
+            RetriesExceededError(EndpointConnectionError(endpoint_url="http://h")),
+            UnavailableError,
+            "cannot be reached while reading s3://b/p",
+        ),
+    ],
+)
+def test_what_a_bucket_answers_is_told_by_what_it_is(
+    error: Exception, kind: type[AbsError], match: str
+) -> None:
+    with pytest.raises(kind, match=match), S3Files("b", "p")._mapped():
+        raise error
+
+
+DEEP = 100_000
+
+
+@pytest.mark.parametrize(
+    ("lines", "match"),
+    [
+        ([b"{"], "is not JSON"),
+        ([b"1"], "not one JSON object"),
+        ([b'{"a": ' + b"[" * DEEP + b"]" * DEEP + b"}"], "nested hundreds of levels"),
+        ([b'{"a": "\\ud800"}'], "half of a surrogate pair"),
+    ],
+)
+def test_lines_that_are_no_records_are_named(lines: list[bytes], match: str) -> None:
+    with pytest.raises(DataError, match=f"the file .*{match}"):
+        as_text(json_objects(lines, "the file"), text_schema(["a"]), "the file")

@@ -144,6 +144,17 @@ def test_a_digest_of_rows_that_is_damaged_is_refused() -> None:
         state_from_text(text.replace("0000000000000001", "1"), "here")
 
 
+@pytest.mark.parametrize(
+    ("tokens", "why"),
+    [([], "an empty list of tokens"), ([["a", "b", 1, "2026-01-01T00:00:00"]], "has no time zone")],
+)
+def test_tokens_that_are_never_written_so_are_refused(tokens: list[object], why: str) -> None:
+    state = JobState("0" * 16, "job", "target", "lineage", 1, "run")
+    written = json.loads(state_to_text(state)) | {"tokens": tokens}
+    with pytest.raises(CorruptionError, match=why):
+        state_from_text(json.dumps(written), "here")
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "1", '"x"', "{}", '{"version": 1}'])
 def test_what_is_no_state_is_refused(text: str) -> None:
     with pytest.raises(CorruptionError):

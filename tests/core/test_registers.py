@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from abs_core import registers
 from abs_core.contracts import Conflict, RegisterStore, Stored
 from abs_core.errors import CorruptionError, RefusedError, UnavailableError
 from abs_core.model import JobState
@@ -244,6 +245,15 @@ def test_a_damaged_file_is_a_corruption_error(content: bytes, tmp_path: Path) ->
     with pytest.raises(CorruptionError):
         FileRegister(tmp_path).compare_and_set("job", None, STATE)
     assert (tmp_path / "job.json").read_bytes() == content
+
+
+def test_a_file_that_is_too_large_for_a_register_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registers, "MAX_CELL_BYTES", 5)
+    (tmp_path / "job.json").write_bytes(b"123456")
+    with pytest.raises(CorruptionError, match="has 6 bytes; a register has 5 at most"):
+        FileRegister(tmp_path).load("job")
 
 
 def test_a_register_file_under_another_jobs_name_is_refused(tmp_path: Path) -> None:
