@@ -9,8 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 
+from abs_clients.arrow import taken
 from abs_core.aborting import abort_each
 from abs_core.contracts import Committer, Task
 from abs_core.deadletters import check_held, counts_of, noted
@@ -195,7 +197,8 @@ def _apart(batch: pa.RecordBatch, schema: pa.Schema) -> tuple[pa.RecordBatch, pa
     rows = pa.RecordBatch.from_arrays(batch.columns[: len(schema)], schema=schema)
     dead = letter.is_valid()
     letters = pa.RecordBatch.from_arrays(letter.filter(dead).flatten(), schema=LETTERS)
-    return rows.filter(letter.is_null()), letters
+    good = np.flatnonzero(~dead.to_numpy(zero_copy_only=False))
+    return taken(rows, pa.array(good)), letters
 
 
 def _batches(options: S3Options, segments: Sequence[Committable]) -> Batches:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from decimal import Decimal
 from functools import partial
+from random import Random
 from typing import Any
 from urllib.parse import urlencode
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from abs_clients.s3.objects import Objects
 from abs_core.contracts import Task
 from abs_core.crash import CrashPoint
-from abs_core.errors import MiscountError, OptionError, RowError
+from abs_core.errors import MiscountError, OptionError, RowError, SchemaError
 from abs_core.model import Outcome, Wrote
 from abs_services import S3Service
 from abs_sinks.deadletters import writer
@@ -36,6 +39,7 @@ from abs_testing.case import Case, rows
 from abs_testing.cuts import Halted
 from abs_testing.engine import Run
 from tests import sample
+from tests.kit.any_arrays import any_array, any_type
 from tests.planted import Bug, Plant, planted
 from tests.sinks.dead_letters import *  # noqa: F403 - the suite
 from tests.sinks.dead_letters import Opener, Way, check_lost, finds, in_each
@@ -313,6 +317,53 @@ def test_a_replay_that_readers_of_the_job_leave_out_is_found(
 ) -> None:
     with planted((S3Options, "written", property(lambda self: {}))):
         replays(path, given, "idempotent", "", "parquet")
+
+
+def composed(path: str, given: Mapping[str, str], numbers: Iterable[int]) -> int:
+    """Write rows of any types under wal with dead letters; how many files hold all that were good."""
+    held = 0
+    for number in numbers:
+        random = Random(f"segment {number} {sample.seed()}")
+        kinds = [any_type(random) for _ in range(2)]
+        columns = [pa.array(range(8)), *(any_array(random, kind, 8) for kind in kinds)]
+        batch = pa.RecordBatch.from_arrays(columns, names=["id", "a", "b"])
+        place = {"path": f"{path}/{number}", "deadletter": f"{path}/{number}-dead"}
+        more = {"protocol": "wal", "fileformat": "parquet", "deadlettermax": "1"}
+        options = S3Options.parse({**given, **place, **more})
+        try:
+            sink = S3Sink(options, batch.schema)
+        except SchemaError:
+            continue
+        run = Run(sink, f"job-{number}")
+        state, _ = run.begin(0)
+        task = Task(state.register, run.job, state.generation, 0, 0, "a1")
+        writer = sink.raw_writer(task)
+        good = batch.num_rows - len(why_bad(writer.bad_rows(batch)))
+        writer.write(batch)
+        run.commit(0, [Wrote(batch.num_rows, writer.pre_commit())])
+        bodies = [Objects(options.bucket).get(file.key) for file in committed_files(options)]
+        rows = [pq.read_metadata(pa.BufferReader(body.data)).num_rows for body in bodies if body]
+        assert (sum(rows), len(S3Letters(options).found())) == (good, batch.num_rows - good)
+        held += 1
+    return held
+
+
+@pytest.mark.parametrize(
+    "numbers", [range(2), pytest.param(range(2, 80), marks=pytest.mark.campaign)]
+)
+def test_rows_of_any_type_pass_a_segment_with_letters(
+    path: str, given: Mapping[str, str], numbers: range
+) -> None:
+    composed(path, given, numbers)
+
+
+@pytest.mark.campaign
+def test_a_segment_that_does_not_give_back_a_layout_is_found(
+    path: str, given: Mapping[str, str]
+) -> None:
+    bug = wal_of_s3, "taken", lambda rows, places: rows.take(places)
+    with planted(bug, by=pa.ArrowException):
+        composed(path, given, range(80))
 
 
 def lose_prepared(harness: Buried) -> None:
