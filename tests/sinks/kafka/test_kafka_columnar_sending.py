@@ -23,23 +23,26 @@ from abs_clients.kafka.private import manager_of
 from abs_clients.kafka.producer_ids import init_producer_id
 from abs_clients.kafka.topics import topic_facts
 from abs_clients.kafka.transactions import EndTxn, describe, end
-from abs_core.errors import FencedError, RowError, UnavailableError
+from abs_core.errors import ContentionError, FencedError, RowError, UnavailableError
 from abs_core.model import HandleName
 from abs_core.patience import Patience
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaOptions
-from abs_sinks.kafka.columnar import encoder
+from abs_sinks.kafka.columnar import encoder, transport
 from abs_sinks.kafka.columnar.encoder import partitions_of
 from abs_sinks.kafka.columnar.outbox import FLYING
+from abs_sinks.kafka.columnar.recordbatch import ProducerIdentity
 from abs_sinks.kafka.columnar.sender import ColumnarProducer
+from abs_sinks.kafka.columnar.transport import Transport
 from abs_sinks.kafka.open_transaction import id_name
 from abs_sinks.kafka.records import plan_columns, records_of
 from abs_testing.calls import Loss
-from abs_testing.case import within
+from abs_testing.case import raises, within
 from tests import sample
 from tests.fault_proxy.kafka import Api, LossyBroker
 from tests.kit.kafka import PARTITIONS, make_topic
 from tests.kit.kafka_reading import messages
+from tests.planted import planted
 
 pytestmark = pytest.mark.services
 
@@ -365,3 +368,24 @@ def _committed(options: KafkaOptions, rows: int) -> list[list[Sent]]:
     for message in read:
         found[message.partition()].append((message.key(), message.value()))
     return [found[number] for number in range(PARTITIONS)]
+
+
+def asking_for_a_forgotten_producer(kafka: KafkaService) -> None:
+    """As one that waits in a pool for longer than transactional.id.expiration.ms."""
+    topic = f"forgotten-{secrets.token_hex(4)}"
+    options = KafkaOptions.parse({"kafka.bootstrap.servers": kafka.bootstrap, "topic": topic})
+    make_topic(options.kafka, topic)
+    forgotten = ProducerIdentity(f"forgotten-{secrets.token_hex(4)}", 4711, 0)
+    error = raises(ContentionError, lambda: Transport(options.kafka, forgotten, topic).add([0]))
+    assert error.retryable
+
+
+def test_a_producer_that_its_coordinator_has_forgotten_is_not_asked_for_again(
+    kafka: KafkaService,
+) -> None:
+    asking_for_a_forgotten_producer(kafka)
+
+
+def test_a_forgotten_producer_that_is_waited_for_is_found(kafka: KafkaService) -> None:
+    with planted((transport, "ContentionError", ()), match="was not raised"):
+        asking_for_a_forgotten_producer(kafka)

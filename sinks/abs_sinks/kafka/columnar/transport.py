@@ -24,7 +24,7 @@ from abs_clients.kafka.errors import to_abs_error
 from abs_clients.kafka.routing import coordinators_of, invalidate, leaders_of
 from abs_clients.kafka.settings import Settings
 from abs_clients.kafka.timeouts import REQUEST_SECONDS
-from abs_core.errors import AbsError, UnavailableError
+from abs_core.errors import AbsError, ContentionError, UnavailableError
 from abs_sinks.kafka.columnar.outbox import Batch
 from abs_sinks.kafka.columnar.recordbatch import ProducerIdentity
 
@@ -130,7 +130,10 @@ class Transport:
             return None
         kind = errors.for_code(refused[0])
         failure = to_abs_error(kind("AddPartitionsToTxn"), doing, self._settings)
-        if failure.retryable or refused[0] == _UNKNOWN_TOPIC:
+        # The epoch can be tried again, but not this request: its producer is over, as one that was idle
+        # for longer than transactional.id.expiration.ms.
+        is_over = isinstance(failure, ContentionError)
+        if (failure.retryable and not is_over) or refused[0] == _UNKNOWN_TOPIC:
             return failure
         raise failure
 
