@@ -75,7 +75,7 @@ def told_or_there(url: str, name: str, seed: int) -> None:
         case.holds(*written, when=f"the table was made again before call {moment} of epoch {at}")
 
 
-@pytest.mark.parametrize("seed", sample.members(range(40), 2, "tables made again"))
+@pytest.mark.parametrize("seed", sample.members(range(40), 1, "tables made again"))
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_table_that_is_made_again_at_any_moment_is_told(
     shared_database: str, name: str, seed: int
