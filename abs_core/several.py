@@ -133,10 +133,11 @@ class CompositeCommitter(Committer):
             [n for n, at in self._place.items() if at == place]
             for place in range(len(self._committers))
         ]
+        pasts = [past.of(mine) for mine in numbers]
         asked = [
-            (committer, past.of(mine), mine)
-            for committer, mine in zip(self._committers, numbers, strict=True)
-            if past.of(mine).noted or past.of(mine).own or not past.running
+            (committer, of, mine)
+            for committer, of, mine in zip(self._committers, pasts, numbers, strict=True)
+            if of.noted or of.own or not past.running
         ]
         calls = [partial(committer.look_back, of) for committer, of, _ in asked]
         looks = []

@@ -146,8 +146,9 @@ class Coordinator:
         """
         began = time.monotonic()
         # Open decisions first: they must be finished even if this epoch fails.
-        before = self._decider.expected(report) or self._cell.mine(self._who)
-        state = self._forward.finish_open(before)
+        state = self._forward.finish_open(
+            self._decider.expected(report) or self._cell.mine(self._who)
+        )
         is_known = self._decider.is_known(state, report)
         if not is_known:
             mine = partial(self._cell.mine, self._who)

@@ -92,8 +92,7 @@ class Decider:
         """
         if self._at_once and self._committer.co_commits:
             return self._co_commit(report)
-        composed = report if is_known else self._composed(report)
-        state = self._put(composed, is_known=is_known)
+        state = self._put(report if is_known else self._composed(report), is_known=is_known)
         reached(CrashPoint.AFTER_DECIDE)
         return state
 

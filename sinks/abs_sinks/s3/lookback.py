@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import islice
 
 from abs_clients.s3.objects import Objects
@@ -82,12 +83,15 @@ def look_back(options: S3Options, past: Past) -> list[LookedBack]:
     def is_there(mark: str) -> bool:
         return all(objects.head(key) is not None for key in keys_of(mark))
 
+    @cache
+    def left() -> set[tuple[str, int, int]]:
+        # Names may begin with anything (``partitionby``), so all of the folder is listed, and once.
+        listed = objects.list(options.path.key(""))
+        return {_epoch(name) for entry in listed if (name := handle_of(entry.key))}
+
     def has_part(mark: str) -> bool:
         noted = handle_of(keys_of(mark)[-1])
-        listed = objects.list(options.path.key(""))
-        there = (handle_of(entry.key) for entry in listed)
-        # Names may begin with anything (``partitionby``), so all of the folder is listed.
-        return noted is None or any(name and _epoch(name) == _epoch(noted) for name in there)
+        return noted is None or _epoch(noted) in left()
 
     looks = []
     why = "Objects of these epochs are not there; older ones are."
