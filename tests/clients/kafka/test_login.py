@@ -50,6 +50,14 @@ def parsed(given: dict[str, str]) -> Settings:
     return KafkaOptions.parse(options | {f"kafka.{n}": v for n, v in given.items()}).kafka
 
 
+def logged_in(server: TokenServer, client: str) -> tuple[Settings, Login]:
+    """Settings that no other test has, and their login."""
+    settings = Settings.of(server.settings("a:1") | {"client.id": f"{server.url}/{client}"})
+    login = login_of(settings)
+    assert login is not None
+    return settings, login
+
+
 def by(function: str, **more: str) -> Login:
     found = login_of(parsed({**BASE, "oauth_cb": f"tests.kit.token_functions:{function}", **more}))
     assert found is not None
@@ -475,9 +483,7 @@ def test_a_password_that_is_sent_plainly_has_its_user_as_he_is() -> None:
 def test_a_token_is_replaced_when_a_connection_failed_that_may_have_been_refused(
     server: TokenServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = Settings.of(server.settings("a:1") | {"client.id": f"{server.url}/doubt"})
-    mine = login_of(settings)
-    assert mine is not None
+    settings, mine = logged_in(server, "doubt")
     first = mine.current()
     lost = kafka.errors.KafkaConnectionError("socket disconnected")
     to_abs_error(lost, "asking", settings)
@@ -491,9 +497,7 @@ def test_a_token_is_replaced_when_a_connection_failed_that_may_have_been_refused
 def test_a_doubted_token_stays_while_no_other_is_to_be_had(
     server: TokenServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = Settings.of(server.settings("a:1") | {"client.id": f"{server.url}/away"})
-    mine = login_of(settings)
-    assert mine is not None
+    _, mine = logged_in(server, "away")
     first = mine.current()
     monkeypatch.setattr(login, "DOUBT_SECONDS", 0.0)
     server.status = 503
@@ -515,9 +519,7 @@ def test_a_connection_that_ends_with_its_token_tells_why_there_is_no_other(
     server: TokenServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The broker ends the session, which kafka-python tells as a lost connection."""
-    settings = Settings.of(server.settings("a:1") | {"client.id": f"{server.url}/ends"})
-    mine = login_of(settings)
-    assert mine is not None
+    settings, mine = logged_in(server, "ends")
     lost = kafka.errors.KafkaConnectionError("socket disconnected")
     server.status, until = 503, mine.current().expires
     mine.doubt()
@@ -536,9 +538,7 @@ def test_an_outage_of_long_ago_is_not_told_as_the_reason_of_a_later_error(
     server: TokenServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An idle client asks for no token: whether the token server is back, nobody knows."""
-    settings = Settings.of(server.settings("a:1") | {"client.id": f"{server.url}/idle"})
-    mine = login_of(settings)
-    assert mine is not None
+    settings, mine = logged_in(server, "idle")
     errors = {
         "socket disconnected": kafka.errors.KafkaConnectionError("socket disconnected"),
         "not allowed": KafkaError(KafkaError._AUTHENTICATION, "not allowed"),
